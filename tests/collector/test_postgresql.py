@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.postgresql import PostgreSQL
+from pgo_collector.catalog.rows import add_profiles, read_counting
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
@@ -368,3 +369,39 @@ def test_a_selection_is_found_by_indexes(cluster: Cluster) -> None:
             plan = connection.exec_driver_sql(f"EXPLAIN {text}", values).scalars().all()
             assert not [line for line in plan if "Seq Scan on blobs" in line], plan
     database.close()
+
+
+def test_many_profiles_are_stored_by_few_statements_that_use_indexes(cluster: Cluster) -> None:
+    """The planner knows the size of the tables, and chooses for itself."""
+    database = PostgreSQL(f"postgresql://postgres@127.0.0.1:{cluster.port}/postgres", 1, 60, 60)
+    database.open()
+    catalog = Catalog(database)
+    series, other = (Series("stored", CPU, (("region", region),)) for region in ("eu", "us"))
+    stored = entries(series, range(1, 3000))
+    catalog.add(*stored)
+    run_all(f"postgresql+psycopg://postgres@127.0.0.1:{cluster.port}/postgres", "ANALYZE")
+    read = rows_read_from_whole_tables(catalog)
+    for turn in range(1, 20):
+        known, new = stored[turn : turn + 5], entries(other, range(turn * 10, turn * 10 + 5))
+        names = [name for name, _ in (*known, *new, known[0])]
+        with catalog.writing() as connection:
+            counting = read_counting(connection, names)
+            assert [blob and blob.name for blob in counting.blobs.values()] == [*names[:5], *[None] * 5]
+            assert set(counting.series) == ({series} if turn == 1 else {series, other})
+            assert add_profiles(connection, new, counting.series)
+    assert rows_read_from_whole_tables(catalog) == read
+    assert catalog.count(Selection("stored", CPU)) == 2999 + 19 * 5
+    database.close()
+
+
+def entries(series: Series, numbers: Iterable[int]) -> list[tuple[BlobName, Facts]]:
+    return [(BlobName(series, Identity(n, f"{n:064x}")), Facts(n, 1, f"{n:064x}", 1, 1)) for n in numbers]
+
+
+def rows_read_from_whole_tables(catalog: Catalog) -> list[int]:
+    """Return how many rows of blobs and profiles were read by scans of the whole tables, up to now."""
+    query = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname IN ('blobs', 'profiles') ORDER BY 1"
+    with catalog.writing() as connection:
+        connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
+    with catalog.writing() as connection:
+        return [*connection.exec_driver_sql(query).scalars()]

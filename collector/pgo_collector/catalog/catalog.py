@@ -31,7 +31,7 @@ from pgo_collector.catalog.rows import (
     drop_empty_series,
     put_blob,
     read_blobs,
-    read_counting_blobs,
+    read_counting,
     read_in_order,
     read_newest,
     series_id,
@@ -321,7 +321,7 @@ class Catalog:
     def counting_blob(self, name: BlobName) -> Blob | None:
         """Return the blob that counts the profile with this name; None if none does."""
         with self.database.reading() as connection:
-            return read_counting_blobs(connection, [name])[name]
+            return read_counting(connection, [name]).blobs[name]
 
     def counting_ids(self, names: Iterable[BlobName]) -> dict[BlobName, int]:
         """Return the id of the blob that counts each profile; profiles that no blob counts are left out."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from pgo_collector.catalog.statements import Prepared, Values
+from pgo_collector.catalog.statements import PreparedInsert, PreparedQuery, Values
 from pgo_collector.catalog.tables import CHANGES
 
 # A service and type.
@@ -70,21 +70,21 @@ class OwnChanges:
         """Do nothing."""
 
 
-def _count(insert: Callable[[sa.Table], Any]) -> Any:
-    new = insert(CHANGES)
-    before = sa.case((CHANGES.c.day == new.excluded.day, CHANGES.c.submitted), else_=sa.text("0"))
-    return new.on_conflict_do_update(
+def _count(insert: Any) -> Any:
+    new = insert.excluded
+    before = sa.case((CHANGES.c.day == new.day, CHANGES.c.submitted), else_=sa.text("0"))
+    return insert.on_conflict_do_update(
         index_elements=("service", "type", "collector"),
         set_={
             "version": CHANGES.c.version + sa.text("1"),
-            "day": new.excluded.day,
-            "submitted": before + new.excluded.submitted,
+            "day": new.day,
+            "submitted": before + new.submitted,
         },
     )
 
 
-_COUNT = Prepared(_count, *(column.name for column in CHANGES.c))
-_VERSIONS = Prepared(
+_COUNT = PreparedInsert(CHANGES, *CHANGES.c.keys(), then=_count)
+_VERSIONS = PreparedQuery(
     sa.select(CHANGES.c.collector, CHANGES.c.version).where(
         CHANGES.c.service == sa.bindparam("service"), CHANGES.c.type == sa.bindparam("type")
     )

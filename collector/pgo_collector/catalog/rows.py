@@ -6,14 +6,15 @@ The statements of a submit are prepared: what SQLAlchemy does around one takes l
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import starmap
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from pgo_collector.catalog.statements import Prepared
+from pgo_collector.catalog.statements import PreparedInsert, PreparedQuery
 from pgo_collector.catalog.tables import BLOBS, IS_LIVE, LABELS, ORIGINS, PROFILES, SERIES
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
@@ -22,6 +23,7 @@ from pgo_collector.model.series import Series
 _MARK_BITS = 40
 # The columns that name a profile, in BLOBS and PROFILES.
 _PROFILE = ("series_id", "time_nanos", "digest")
+_NONE_KNOWN: Mapping[Series, int] = MappingProxyType({})
 
 
 class Blob(NamedTuple):
@@ -44,13 +46,13 @@ _BLOB_COLUMNS = (
 )  # fmt: skip
 
 
-def _same(table: sa.Table, *columns: str) -> list[sa.ColumnElement[bool]]:
+def _same(table: sa.FromClause, *columns: str) -> list[sa.ColumnElement[bool]]:
     return [table.c[column] == sa.bindparam(column) for column in columns]
 
 
-def _put(insert: Callable[[sa.Table], Any], where: sa.ColumnElement[bool] | None = None) -> Any:
-    """Return the statement that inserts a blob, or updates the one with the same name, if `where` holds."""
-    new = insert(BLOBS).inline()  # an id is returned only where it is asked for
+def _put(insert: Any, where: sa.ColumnElement[bool] | None = None) -> Any:
+    """Return the insert of a blob that updates the one with the same name, if `where` holds."""
+    new = insert.inline()  # an id is returned only where it is asked for
     changed = ("end_nanos", "duration_nanos", "size", "samples", "inputs_size", "live")
     return new.on_conflict_do_update(
         index_elements=_PROFILE,
@@ -59,15 +61,21 @@ def _put(insert: Callable[[sa.Table], Any], where: sa.ColumnElement[bool] | None
     )
 
 
-def _claim(insert: Callable[[sa.Table], Any]) -> Any:
-    """Return the statement that inserts a blob, unless there is one with the same name."""
-    return insert(BLOBS).on_conflict_do_nothing(index_elements=_PROFILE)
+def _put_and_return(insert: Any) -> Any:
+    return _put(insert).returning(BLOBS.c.id)
+
+
+def _claim(insert: Any) -> Any:
+    """Return the insert of a blob that does nothing if there is one with the same name."""
+    return insert.inline().on_conflict_do_nothing(index_elements=_PROFILE)
 
 
 _FIND_SERIES = sa.select(SERIES.c.id).where(*_same(SERIES, "service", "type", "labels"))
-_KNOWN_SERIES = Prepared(_FIND_SERIES)
-_NEW_SERIES = Prepared(sa.insert(SERIES).returning(SERIES.c.id), "service", "type", "labels", "rolled_up")
-_NEW_LABELS = Prepared(sa.insert(LABELS), "series_id", "key", "value")
+_KNOWN_SERIES = PreparedQuery(_FIND_SERIES)
+_NEW_SERIES = PreparedInsert(
+    SERIES, "service", "type", "labels", "rolled_up", then=lambda insert: insert.returning(SERIES.c.id)
+)
+_NEW_LABELS = PreparedInsert(LABELS, "series_id", "key", "value")
 _SERIES_WITH = [
     sa.select(column).distinct().where(key == sa.bindparam("blob"))
     for column, key in (
@@ -81,32 +89,48 @@ _EMPTY_SERIES = sa.select(SERIES.c.id).where(
 )
 _IS_EMPTY = _EMPTY_SERIES.where(SERIES.c.id == sa.bindparam("series"))
 _BLOB = [column.name for column in BLOBS.c if not column.primary_key]
-_PUT_BLOBS = Prepared(lambda insert: _put(insert, where=IS_LIVE), *_BLOB)
-_PUT_BLOB = Prepared(lambda insert: _put(insert).returning(BLOBS.c.id), *_BLOB)
-_CLAIM_BLOB = Prepared(_claim, *_BLOB)
-_NEW_PROFILES = Prepared(
-    sa.insert(PROFILES).values(
-        **{column: sa.bindparam(column) for column in _PROFILE},
-        blob_id=sa.select(BLOBS.c.id).where(*_same(BLOBS, *_PROFILE)).scalar_subquery(),
-    )
+_PUT_BLOBS = PreparedInsert(BLOBS, *_BLOB, then=partial(_put, where=IS_LIVE))
+_PUT_BLOB = PreparedInsert(BLOBS, *_BLOB, then=_put_and_return)
+_CLAIM_BLOB = PreparedInsert(BLOBS, *_BLOB, then=_claim)
+_NEW_PROFILES = PreparedInsert(
+    PROFILES,
+    *_PROFILE,
+    computed={"blob_id": sa.select(BLOBS.c.id).where(*_same(BLOBS, *_PROFILE)).scalar_subquery()},
 )
-_COUNTING = Prepared(
-    sa.select(*_BLOB_COLUMNS)
-    .select_from(NAMED_BLOBS.join(PROFILES, PROFILES.c.blob_id == BLOBS.c.id))
-    .where(
-        PROFILES.c.series_id == _FIND_SERIES.scalar_subquery(),
-        *_same(PROFILES, "time_nanos", "digest"),
+_OWN_SERIES = SERIES.alias("own_series")
+_COUNTING = PreparedQuery(
+    sa.select(_OWN_SERIES.c.id, *_BLOB_COLUMNS)
+    .select_from(
+        _OWN_SERIES.outerjoin(
+            PROFILES,
+            sa.and_(PROFILES.c.series_id == _OWN_SERIES.c.id, *_same(PROFILES, "time_nanos", "digest")),
+        )
+        .outerjoin(BLOBS, BLOBS.c.id == PROFILES.c.blob_id)
+        .outerjoin(SERIES, SERIES.c.id == BLOBS.c.series_id)
     )
+    .where(*_same(_OWN_SERIES, "service", "type", "labels"))
 )
 
 
-def read_counting_blobs(
-    connection: sa.Connection, profiles: Sequence[BlobName]
-) -> dict[BlobName, Blob | None]:
-    """Return the blob that counts each of the profiles with these names; None if none does."""
+class Counting(NamedTuple):
+    """The blob that counts each profile, None if none does, and the ids of those of their series that have
+    rows.
+    """
+
+    blobs: dict[BlobName, Blob | None]
+    series: dict[Series, int]
+
+
+def read_counting(connection: sa.Connection, profiles: Sequence[BlobName]) -> Counting:
+    """Return which blobs count the profiles with these names."""
     keys = [_key(profile.series) | profile.identity._asdict() for profile in profiles]
-    found = _COUNTING.every(connection, keys)
-    return {profile: _blob(*rows[0]) if rows else None for profile, rows in zip(profiles, found, strict=True)}
+    counting = Counting({}, {})
+    for profile, rows in zip(profiles, _COUNTING.every(connection, keys), strict=True):
+        counting.blobs[profile] = None
+        for series, *blob in rows:
+            counting.series[profile.series] = series
+            counting.blobs[profile] = _blob(*blob) if blob[0] is not None else None
+    return counting
 
 
 def read_times(connection: sa.Connection, series: Series, digest: str) -> list[int]:
@@ -175,14 +199,19 @@ def claim_blob(connection: sa.Connection, name: BlobName, facts: Facts) -> bool:
     return not connection.execute(sa.select(BLOBS.c.live).where(*_is_named(name))).scalar_one()
 
 
-def add_profiles(connection: sa.Connection, entries: Sequence[tuple[BlobName, Facts]]) -> bool:
-    """Insert live blobs with one profile each, which they count.
+def add_profiles(
+    connection: sa.Connection,
+    entries: Sequence[tuple[BlobName, Facts]],
+    known: Mapping[Series, int] = _NONE_KNOWN,
+) -> bool:
+    """Insert live blobs with one profile each, which they count. `known` are ids of series that have rows.
 
     Return False if some of the names are taken by blobs that aren't live: see `names_taken`.
     """
     # Sorted, so that two transactions with the same names wait for each other, and not both for ever.
     ordered = sorted(entries, key=lambda entry: entry[0])
-    ids = _put_every_series(connection, dict.fromkeys(name.series for name, _ in ordered))
+    every = dict.fromkeys(name.series for name, _ in ordered)
+    ids = {**known, **_put_every_series(connection, [series for series in every if series not in known])}
     rows = [_blob_row(ids[name.series], name, facts, name.identity.time_nanos, 0) for name, facts in ordered]
     if _PUT_BLOBS.each(connection, rows) < len(rows):
         return False

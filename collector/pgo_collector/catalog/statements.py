@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, Self, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -20,6 +21,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.operators import OperatorType
+from sqlalchemy.sql.visitors import replacement_traverse
+from sqlalchemy.types import TypeEngine
 
 from pgo_collector.traces.spans import place
 
@@ -29,69 +32,150 @@ _PARAMSTYLES = {"sqlite": "named", "postgresql": "pyformat"}
 
 Row = tuple[Any, ...]
 Values = Mapping[str, int | str]
-Statement = sa.Select[Any] | sa.Insert
+T = TypeVar("T")
+# The parameter that has the values of many runs, the table that PostgreSQL makes of them, and their number.
+_ALL, _VALUES, _NUMBER = "all_values", "one", "number"
+_NONE_COMPUTED: Mapping[str, sa.ColumnElement[Any]] = MappingProxyType({})
 
 
-class Prepared:
+class _Prepared:
     """A statement that is compiled once for each dialect, and run by the driver: for those of a submit.
 
-    What SQLAlchemy does around each run takes several times as long as their runs. The driver raises its own
-    errors, see `driver_errors`; SQLite's returns a boolean as 0 or 1.
+    What SQLAlchemy does around each run takes several times as long as their runs. PostgreSQL gets the values
+    of many runs in one statement: with a message for each, it and this thread would wake each other that many
+    times. The driver raises its own errors, see `driver_errors`; SQLite's returns a boolean as 0 or 1.
     """
 
-    def __init__(self, statement: Statement | Callable[[Any], Statement], *columns: str) -> None:
-        """Take a statement; an insert without values has them for these columns.
-
-        If it uses what only the `insert` of a dialect has, the statement is what a function makes of that.
-        """
-        self._statement = statement
-        self._columns = columns or None
-        self._texts: dict[str, str] = {}
+    def __init__(self) -> None:
+        self._texts: dict[tuple[str, bool], str] = {}
 
     def rows(self, connection: sa.Connection, values: Values) -> list[Row]:
         """Run the statement and return all its rows."""
-        text = self._text(connection.dialect)
-        started = time.monotonic_ns()
-        found: list[Row] = _driver(connection).execute(text, values).fetchall()
-        _trace(text, started)
+        found: list[Row] = self._run(connection, values).fetchall()
         return found
+
+    def _run(self, connection: sa.Connection, values: Values | Sequence[Values]) -> Any:
+        """Run the statement once, or once for each of several values; return the driver's cursor."""
+        text = self._text(connection.dialect, is_many=not isinstance(values, Mapping))
+        started = time.monotonic_ns()
+        if isinstance(values, Mapping):
+            cursor = _driver(connection).execute(text, values)
+        elif _takes_all(connection.dialect):
+            numbered = [{_NUMBER: number, **each} for number, each in enumerate(values)]
+            cursor = _driver(connection).execute(text, {_ALL: json.dumps(numbered)})
+        else:
+            cursor = _driver(connection).executemany(text, values)
+        _trace(text, started)
+        return cursor
+
+    def _text(self, dialect: sa.Dialect, *, is_many: bool) -> str:
+        text = self._texts.get((dialect.name, is_many))
+        if text is None:
+            by_name: sa.Dialect = type(dialect)(paramstyle=_PARAMSTYLES[dialect.name])  # type: ignore[call-arg] # of DefaultDialect
+            made = self._of_all(by_name) if is_many and _takes_all(dialect) else self._of_one(by_name)
+            text = self._texts[dialect.name, is_many] = made
+        return text
+
+    def _of_one(self, dialect: sa.Dialect) -> str:
+        """Return the statement's text."""
+        raise NotImplementedError
+
+    def _of_all(self, dialect: sa.Dialect) -> str:
+        """Return its text for many runs, whose values are the objects of one JSON array."""
+        raise NotImplementedError
+
+
+class PreparedQuery(_Prepared):
+    """A query that is compiled once."""
+
+    def __init__(self, query: sa.Select[Any]) -> None:
+        super().__init__()
+        self._query = query
 
     def every(self, connection: sa.Connection, values: Sequence[Values]) -> list[list[Row]]:
-        """Run the query with each of these values; return the rows of each. A server answers all at once."""
-        if connection.dialect.name != "postgresql" or len(values) < 2:
+        """Run the query with each of these values; return the rows of each."""
+        if not values or not _takes_all(connection.dialect):
             return [self.rows(connection, each) for each in values]
-        text = self._text(connection.dialect)
-        started = time.monotonic_ns()
-        cursor = _driver(connection).cursor()
-        cursor.executemany(text, values, returning=True)
-        found = [cursor.fetchall()]
-        while cursor.nextset():
-            found.append(cursor.fetchall())
-        _trace(text, started)
+        found: list[list[Row]] = [[] for _ in values]
+        for number, *row in self._run(connection, values):
+            found[number].append(tuple(row))
         return found
 
-    def each(self, connection: sa.Connection, values: Sequence[Values]) -> int:
-        """Run the statement with each of these values; return how many rows it has changed in all."""
-        text = self._text(connection.dialect)
-        started = time.monotonic_ns()
-        cursor = _driver(connection).cursor()
-        if len(values) == 1:
-            cursor.execute(text, values[0])
-        else:
-            cursor.executemany(text, values)
-        _trace(text, started)
-        return int(cursor.rowcount)
+    def _of_one(self, dialect: sa.Dialect) -> str:
+        return str(self._query.compile(dialect=dialect))
 
-    def _text(self, dialect: sa.Dialect) -> str:
-        text = self._texts.get(dialect.name)
-        if text is None:
-            made = self._statement
-            if not isinstance(made, sa.Select | sa.Insert):
-                made = made(import_module(f"sqlalchemy.dialects.{dialect.name}").insert)
-            by_name: sa.Dialect = type(dialect)(paramstyle=_PARAMSTYLES[dialect.name])  # type: ignore[call-arg] # of DefaultDialect
-            compiled = made.compile(dialect=by_name, column_keys=self._columns)
-            text = self._texts[dialect.name] = str(compiled)
-        return text
+    def _of_all(self, dialect: sa.Dialect) -> str:
+        """Return the text of a loop over the values, in which the query searches indexes.
+
+        Without OFFSET, PostgreSQL might choose to join the values with all of a table.
+        """
+        used: dict[str, TypeEngine[Any]] = {}
+        found = _with_columns(self._query, used).offset(sa.literal_column("0")).lateral("found")
+        number: sa.ColumnElement[int] = sa.literal_column(f"{_VALUES}.{_NUMBER}")
+        query = sa.select(number, *found.c).select_from(_all_values(used, dialect)).select_from(found)
+        return str(query.compile(dialect=dialect))
+
+
+class PreparedInsert(_Prepared):
+    """An insert that is compiled once."""
+
+    def __init__(
+        self,
+        table: sa.Table,
+        *columns: str,
+        computed: Mapping[str, sa.ColumnElement[Any]] = _NONE_COMPUTED,
+        then: Callable[[Any], Any] = lambda insert: insert,
+    ) -> None:
+        """Take the columns that get values, and those that get an expression, which may have values, too.
+
+        `then` makes the whole statement of the `insert` of a dialect.
+        """
+        super().__init__()
+        self._table = table
+        values = {column: sa.bindparam(column, type_=table.c[column].type) for column in columns}
+        self._expressions: dict[str, sa.ColumnElement[Any]] = {**values, **computed}
+        self._then = then
+
+    def each(self, connection: sa.Connection, values: Sequence[Values]) -> int:
+        """Run the insert with each of these values; return how many rows it has changed in all."""
+        return int(self._run(connection, values).rowcount) if values else 0
+
+    def _of_one(self, dialect: sa.Dialect) -> str:
+        insert = self._insert(dialect).values(self._expressions)
+        return str(self._then(insert).compile(dialect=dialect))
+
+    def _of_all(self, dialect: sa.Dialect) -> str:
+        used: dict[str, TypeEngine[Any]] = {}
+        expressions = [_with_columns(each, used) for each in self._expressions.values()]
+        rows = sa.select(*expressions).select_from(_all_values(used, dialect))
+        insert = self._insert(dialect).from_select([*self._expressions], rows)
+        return str(self._then(insert).compile(dialect=dialect))
+
+    def _insert(self, dialect: sa.Dialect) -> Any:
+        return import_module(f"sqlalchemy.dialects.{dialect.name}").insert(self._table)
+
+
+def _takes_all(dialect: sa.Dialect) -> bool:
+    """Return whether the database gets the values of many runs in one statement."""
+    return dialect.name == "postgresql"
+
+
+def _with_columns(expression: T, used: dict[str, TypeEngine[Any]]) -> T:
+    """Return an expression with columns of `_all_values` for its values, whose types are added to `used`."""
+
+    def column(element: Any, **_: Any) -> Any:
+        if not isinstance(element, sa.BindParameter):
+            return None
+        used[element.key] = element.type
+        return sa.literal_column(f"{_VALUES}.{element.key}", element.type)
+
+    return cast("T", replacement_traverse(cast("Any", expression), {}, column))
+
+
+def _all_values(columns: Mapping[str, TypeEngine[Any]], dialect: sa.Dialect) -> sa.TextClause:
+    """Return what PostgreSQL selects the values from, and the number of each."""
+    types = [f"{_NUMBER} BIGINT", *(f"{name} {kind.compile(dialect)}" for name, kind in columns.items())]
+    return sa.text(f"json_to_recordset(CAST(:{_ALL} AS JSON)) AS {_VALUES} ({', '.join(types)})")
 
 
 def is_one_of(column: sa.ColumnElement[int], ids: Collection[int]) -> sa.ColumnElement[bool]:

@@ -24,7 +24,7 @@ from pgo_collector.catalog.rows import (
     Blob,
     add_profiles,
     names_taken,
-    read_counting_blobs,
+    read_counting,
     read_times,
     remove_profiles,
 )
@@ -127,11 +127,11 @@ class GroupCommit:
             with self._catalog.writing(changed, new=changed) as connection:
                 for submission in submissions:
                     names.append(self._name(connection, submission, names))
-                counting = read_counting_blobs(connection, names)
+                counting, known = read_counting(connection, names)
                 firsts = dict(zip(reversed(names), reversed(submissions), strict=True))
                 new = {name: firsts[name] for name in reversed(firsts) if counting[name] is None}
                 changed.update(name.series[:2] for name in new)
-                self._count(connection, new, names)
+                self._count(connection, new, names, known)
                 failures.update(self._place(new, firsts, counting))
                 changed.subtract(name.series[:2] for name in new if name in failures)
                 self._take_back(connection, new, failures)
@@ -160,10 +160,16 @@ class GroupCommit:
 
     @staticmethod
     def _count(
-        connection: sa.Connection, new: Mapping[BlobName, Submission], names: Sequence[BlobName]
+        connection: sa.Connection,
+        new: Mapping[BlobName, Submission],
+        names: Sequence[BlobName],
+        known: Mapping[Series, int],
     ) -> None:
-        """Insert the rows of new profiles. Raises _Conflict if a name is another blob's that isn't live."""
-        if not add_profiles(connection, [(name, each.facts) for name, each in new.items()]):
+        """Insert the rows of new profiles; `known` are ids of series.
+
+        Raises _Conflict if a name is another blob's that isn't live.
+        """
+        if not add_profiles(connection, [(name, each.facts) for name, each in new.items()], known):
             taken = names_taken(connection, new)
             busy = CatalogBusy("the same profile was deleted, and isn't gone yet: send it again")
             raise _Conflict(busy, {place for place, name in enumerate(names) if name in taken})
