@@ -421,7 +421,7 @@ class CatalogFails(Refusal):
 
 
 class CatalogGone(CatalogFails):
-    """The catalog's database can't be reached, or the connection to it is lost."""
+    """The catalog's database can't be reached or has no tables, or the connection to it is lost."""
 
     _headers: ClassVar = {"Retry-After": "5"}
 

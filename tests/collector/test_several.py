@@ -265,8 +265,12 @@ def test_a_lost_catalog_is_not_begun_anew_while_a_collector_runs(
         other.listen()
         waiting = other.wait_for_log("another collector has the catalog to itself, waiting")
         assert "its tables are gone, and other collectors still use it" in waiting["reason"]
-        assert_problem(one.submit(profile_of("b")), 500)
-        assert_problem(one.merge(), 500)
+        for answer in (one.submit(profile_of("b")), one.merge()):
+            assert_problem(answer, 503)
+            assert "its database has no tables; stop all collectors" in answer.json()["detail"]
+        unready = one.client.get("/readyz")
+        assert unready.status_code == 503
+        assert "its database has no tables" in unready.text
         one.kill()
         other.wait_for_log("serving")
         assert tally(other.merge().content) == {"a": 1}

@@ -22,6 +22,8 @@ class Fault(Enum):
     DAMAGED = "damaged"
     # It can't be reached, or has closed the connection.
     GONE = "gone"
+    # It has no tables, as one that was set up anew.
+    EMPTY = "empty"
     # It has no free connection, or takes too long.
     SLOW = "slow"
     # Another process writes this catalog.
@@ -37,6 +39,8 @@ _BY_STATE = {
     # Connection exceptions; the database shuts down, has crashed, or starts; it has ended a transaction in
     # which nothing was done for too long.
     Fault.GONE: ("08", "57P", "25P03"),
+    # An undefined table, or no schema.
+    Fault.EMPTY: ("42P01", "3F000"),
     # A statement took too long; too many connections.
     Fault.SLOW: ("57014", "53300"),
     # The lock on the catalog isn't free.

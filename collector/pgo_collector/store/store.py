@@ -339,21 +339,27 @@ def not_stored(what: str, error: Exception) -> Refusal:
 
 def catalog_fails(error: Exception) -> CatalogFails:
     """Return the refusal of a request for which the catalog couldn't be read or written."""
+    refusal = CatalogFails(f"the catalog fails: {reason_of(error)}")
     match fault_of(error):
         case Fault.GONE:
-            return CatalogGone("the catalog is gone: its database can't be reached")
+            refusal = CatalogGone("the catalog is gone: its database can't be reached")
+        case Fault.EMPTY:
+            refusal = CatalogGone(
+                "the catalog is gone: its database has no tables; stop all collectors and start one, which"
+                " makes it again from the blobs"
+            )
         case Fault.SLOW:
-            return CatalogSlow(
+            refusal = CatalogSlow(
                 "the catalog is slow: its database has no free connection (PGOF_CATALOG_CONNECTIONS,"
                 " PGOF_CATALOG_CONNECT_SECONDS), or takes too long (PGOF_CATALOG_STATEMENT_SECONDS)"
             )
         case Fault.IN_USE:
-            return CatalogFails("the catalog fails: another pgo-collector writes it")
+            refusal = CatalogFails("the catalog fails: another pgo-collector writes it")
         case Fault.CONFLICT:
-            return CatalogBusy("another collector is changing the same profiles: try again")
+            refusal = CatalogBusy("another collector is changing the same profiles: try again")
         case Fault.DAMAGED:
-            return CatalogFails(f"the catalog fails: {reason_of(error)}; it is damaged: {REINDEX}")
-    return CatalogFails(f"the catalog fails: {reason_of(error)}")
+            refusal = CatalogFails(f"{refusal}; it is damaged: {REINDEX}")
+    return refusal
 
 
 def reason_of(error: Exception) -> str:
