@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -51,10 +52,14 @@ class App:
 
 
 def run(
-    method: str, steps: Callable[[App, Connection, asyncio.Task[None]], Awaitable[None]]
+    method: str,
+    steps: Callable[[App, Connection, asyncio.Task[None]], Awaitable[None]],
+    app: App | None = None,
 ) -> tuple[Any, ...]:
+    app = app or App()
+
     async def serve() -> tuple[Any, ...]:
-        app, connection = App(), Connection(method)
+        connection = Connection(method)
         task = asyncio.ensure_future(
             CancelAbandoned(app)(connection.scope, connection.receive, connection.send)
         )
@@ -97,6 +102,23 @@ def test_what_may_change_something_is_done_whoever_waits(method: str) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_what_is_answered_is_never_cancelled(method: str) -> None:
     assert run(method, stay) == ([200], True)
+
+
+def test_a_failed_group_of_tasks_before_that_changes_nothing() -> None:
+    """As of the ranges that a Dask cluster reads; then the own workers read, and the client goes."""
+
+    class Fallible(App):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            with suppress(BaseExceptionGroup):
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(fail())
+            await super().__call__(scope, receive, send)
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise OSError
+
+    assert run("GET", leave, Fallible()) == ([499], False)
 
 
 def test_who_cancels_the_request_itself_has_it_cancelled() -> None:
