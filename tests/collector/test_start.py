@@ -106,6 +106,21 @@ def test_reindex_says_how_many_blobs_are_live(server: Server) -> None:
     assert server.run("reindex").stdout == "3 blobs are live\n"
 
 
+def test_a_catalog_that_fails_during_a_start_is_named(server: Server) -> None:
+    submit_all(server, "a")
+    assert server.stop() == 0
+    with server.catalog() as catalog:
+        catalog.exec_driver_sql("DROP TABLE profiles")
+    ended = server.run("serve")
+    assert ended.returncode == 2
+    *_, last = ended.stderr.splitlines()
+    assert last.startswith("pgo-collector: the catalog")
+    assert "Traceback" not in ended.stderr
+    server.reindex()
+    server.start()
+    assert tally(server.merge().content) == {"a": 1}
+
+
 @pytest.mark.sqlite
 def test_a_damaged_catalog_is_named_and_mended_by_reindex(server: Server) -> None:
     submit_all(server, "a", "b")

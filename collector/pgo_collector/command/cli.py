@@ -13,7 +13,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from pgo_collector.errors import CannotStart, CatalogUnreadable, StorageFails
+from pgo_collector.errors import CannotStart, CatalogFails, CatalogUnreadable, StorageFails
 from pgo_collector.http.keys import Key, append_line, digest_of, new_key
 from pgo_collector.logs import set_up_logs
 from pgo_collector.settings import PREFIX, Settings, read_settings
@@ -157,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = build_parser().parse_args(arguments)
     try:
         return parsed.run(parsed) or 0
-    except (CannotStart, StorageFails) as error:
+    except (CannotStart, StorageFails, CatalogFails) as error:
         print(f"pgo-collector: {error}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:

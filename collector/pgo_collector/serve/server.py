@@ -50,7 +50,7 @@ from pgo_collector.store.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.store.reconcile import Progress, reconcile
 from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.start_lines import StartLineTables
-from pgo_collector.store.store import Store, claim_of, database_of, storage_of
+from pgo_collector.store.store import Store, catalog_fails, claim_of, database_of, storage_of
 from pgo_collector.traces.tracing import Tracing
 from pgo_collector.upkeep.joining import Joining, NoJoining
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -65,14 +65,28 @@ _log = structlog.get_logger()
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises CannotStart."""
+    """Serve until SIGTERM or SIGINT. Raises CannotStart, StorageFails and CatalogFails."""
     share_heap()
-    uvloop.run(_serve(settings))
+    with _catalog_failures():
+        uvloop.run(_serve(settings))
 
 
 def reindex(settings: Settings) -> int:
-    """Rebuild the catalog from the blobs, and return the number of live blobs. Raises CannotStart."""
-    return uvloop.run(_reindex(settings))
+    """Rebuild the catalog from the blobs, and return the number of live blobs.
+
+    Raises CannotStart, StorageFails and CatalogFails.
+    """
+    with _catalog_failures():
+        return uvloop.run(_reindex(settings))
+
+
+@contextmanager
+def _catalog_failures() -> Iterator[None]:
+    """Raise CatalogFails for an error of the catalog's database, which may be lost at any point."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise catalog_fails(error) from error
 
 
 @asynccontextmanager
