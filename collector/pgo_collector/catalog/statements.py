@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -38,7 +39,7 @@ _ALL, _VALUES, _NUMBER = "all_values", "one", "number"
 _NONE_COMPUTED: Mapping[str, sa.ColumnElement[Any]] = MappingProxyType({})
 
 
-class _Prepared:
+class _Prepared(ABC):
     """A statement that is compiled once for each dialect, and run by the driver: for those of a submit.
 
     What SQLAlchemy does around each run takes several times as long as their runs. PostgreSQL gets the values
@@ -76,13 +77,13 @@ class _Prepared:
             text = self._texts[dialect.name, is_many] = made
         return text
 
+    @abstractmethod
     def _of_one(self, dialect: sa.Dialect) -> str:
         """Return the statement's text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _of_all(self, dialect: sa.Dialect) -> str:
         """Return its text for many runs, whose values are the objects of one JSON array."""
-        raise NotImplementedError
 
 
 class PreparedQuery(_Prepared):
@@ -173,7 +174,10 @@ def _with_columns(expression: T, used: dict[str, TypeEngine[Any]]) -> T:
 
 
 def _all_values(columns: Mapping[str, TypeEngine[Any]], dialect: sa.Dialect) -> sa.TextClause:
-    """Return what PostgreSQL selects the values from, and the number of each."""
+    """Return what PostgreSQL selects the values of many runs from, with the number of each run:
+
+    json_to_recordset('[{"number": 0, "service": "shop"}, …]') AS one (number BIGINT, service TEXT)
+    """
     types = [f"{_NUMBER} BIGINT", *(f"{name} {kind.compile(dialect)}" for name, kind in columns.items())]
     return sa.text(f"json_to_recordset(CAST(:{_ALL} AS JSON)) AS {_VALUES} ({', '.join(types)})")
 
