@@ -287,11 +287,11 @@ def test_all_submits_of_a_group_fail_with_the_catalog(tmp_path: Path) -> None:
         async with opened(tmp_path) as store:
             await submit(store, profile_of("a"))
             with store.catalog.writing() as connection:
-                connection.exec_driver_sql("ALTER TABLE profiles RENAME TO elsewhere")
+                connection.exec_driver_sql("ALTER TABLE profiles RENAME COLUMN blob_id TO elsewhere")
             results = await submitted_at_once(store, [profile_of("a"), profile_of("b")])
             assert [type(result) for result in results] == [NotStored, NotStored]
             with store.catalog.writing() as connection:
-                connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO profiles")
+                connection.exec_driver_sql("ALTER TABLE profiles RENAME COLUMN elsewhere TO blob_id")
             results = await submitted_at_once(store, [profile_of("a"), profile_of("b")])
             assert [isinstance(result, Submitted) and result.is_new for result in results] == [False, True]
             assert tally(await merged(merges_of(store))) == {"a": 1, "b": 1}
