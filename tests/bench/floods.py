@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import httpx
 from tests.bench.measure import progress
 from tests.bench.report import Section, seconds, table
 from tests.bench.rig import Rig
+from tests.bench.serving import repeated
 from tests.faults.connections import LimitedServer, connect, crowd, flood, head
 from tests.faults.stacks import profile_of
 from tests.server import Server
@@ -124,19 +125,9 @@ class _Asked:
 
 @contextmanager
 def _client(server: Server) -> Iterator[_Asked]:
-    asked, ended = _Asked(), threading.Event()
-
-    def work() -> None:
-        while not ended.wait(_PAUSE):
-            asked.ask(server)
-
-    client = threading.Thread(target=work)
-    client.start()
-    try:
+    asked = _Asked()
+    with repeated(partial(asked.ask, server), _PAUSE):
         yield asked
-    finally:
-        ended.set()
-        client.join()
 
 
 def _memory(server: Server, field: str) -> int:

@@ -183,19 +183,26 @@ def sampled(measure: Callable[[], float], pause: float) -> Iterator[list[float]]
     seconds.
     """
     values = [measure()]
+    with repeated(lambda: values.append(measure()), pause):
+        yield values
+
+
+@contextmanager
+def repeated(work: Callable[[], None], pause: float) -> Iterator[None]:
+    """Do some work in a thread until the end of the block, each time after a pause of so many seconds."""
     ended = threading.Event()
 
-    def watch() -> None:
+    def repeat() -> None:
         while not ended.wait(pause):
-            values.append(measure())
+            work()
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    thread = threading.Thread(target=repeat)
+    thread.start()
     try:
-        yield values
+        yield
     finally:
         ended.set()
-        watcher.join()
+        thread.join()
 
 
 def _cpu_seconds(pid: int) -> float:

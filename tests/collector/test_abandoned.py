@@ -105,7 +105,7 @@ def test_what_is_answered_is_never_cancelled(method: str) -> None:
 
 
 def test_a_failed_group_of_tasks_before_that_changes_nothing() -> None:
-    """As of the ranges that a Dask cluster reads; then the own workers read, and the client goes."""
+    """A bulk read is such a group: if the Dask cluster fails, the collector's own workers go on."""
 
     class Fallible(App):
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
