@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 from typing import Final
 
+from tests.preloads import build_preload
+
+_TRUE_SLEEP: Final = Path(__file__).with_name("true_sleep.c")
 _LIBRARY: Final = "faketime/libfaketimeMT.so.1"
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 (where libfaketime leaves files of killed processes)
 _DAY_SECONDS: Final = 86_400
@@ -18,14 +21,14 @@ class JumpingClock:
     """
 
     def __init__(self, file: Path) -> None:
-        """Keep the difference in `file`. Raises FileNotFoundError if libfaketime isn't installed."""
+        """Keep the difference in `file`. Raises FileNotFoundError if libfaketime or gcc isn't installed."""
         libraries = sorted(Path("/usr/lib").glob(f"*/{_LIBRARY}"))
         if not libraries:
             raise FileNotFoundError(f"{_LIBRARY} isn't installed: Debian's package faketime")
         self._file = file
         self.days = 0.0
         self.environment = {
-            "LD_PRELOAD": str(libraries[0]),
+            "LD_PRELOAD": f"{build_preload(_TRUE_SLEEP, file.parent)} {libraries[0]}",
             "FAKETIME_TIMESTAMP_FILE": str(file),
             "FAKETIME_CACHE_DURATION": "1",  # seconds; reading the file on each call costs too much
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",

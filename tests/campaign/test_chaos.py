@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from tests.campaign import damage
 from tests.campaign.chaos import Epoch
 from tests.campaign.chaos_steps import Step, kill_worker
+from tests.campaign.clock import JumpingClock, has_faketime
 from tests.campaign.fleet import Ledger, Maker, Marked, marks_of
 from tests.campaign.report import Findings
 from tests.faults.stacks import EPOCH
@@ -57,6 +63,18 @@ def test_what_heals_is_no_fault(tmp_path: Path) -> None:
     assert not epoch.findings.faults
     assert epoch.totals["submits acknowledged"]
     assert "longest time that submits failed while the server was up" in epoch.slowest
+
+
+@pytest.mark.skipif(not has_faketime(), reason="faketime is missing")
+def test_when_the_clock_jumps_sleeps_go_on(tmp_path: Path) -> None:
+    clock = JumpingClock(tmp_path / "clock")
+    clock.jump(3)
+    code = "import time; time.sleep(0.01); print(time.time())"
+    environment = {**os.environ, **clock.environment}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    assert float(shown) - time.time() == pytest.approx(3 * 86_400, abs=60)
 
 
 def test_the_ledger_tells_lost_doubled_and_foreign_profiles() -> None:

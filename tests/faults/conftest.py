@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.killer import build_library
+from tests.faults.killer import SOURCE
 from tests.faults.lane import KillableZygote
 from tests.faults.sample import All, Sample, Some
+from tests.preloads import build_preload
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled killer.c."""
     try:
-        return build_library(tmp_path_factory.mktemp("killer"))
+        return build_preload(SOURCE, tmp_path_factory.mktemp("killer"))
     except FileNotFoundError as missing:
         pytest.skip(f"{missing}: killer.c can't be compiled")
 

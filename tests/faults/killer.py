@@ -1,11 +1,9 @@
-"""The test's side of killer.c: build it, arm it, and read the operations that it has seen."""
+"""The test's side of killer.c: arm it, and read the operations that it has seen."""
 
 from __future__ import annotations
 
 import mmap
-import shutil
 import struct
-import subprocess
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -86,24 +84,3 @@ class Killer:
             raise OverflowError(f"{count} operations, more than the log of killer.c holds")
         entries = ENTRY.iter_unpack(self._memory[CONTROL.size : CONTROL.size + count * ENTRY.size])
         return [Operation(*(part.partition(b"\0")[0].decode() for part in entry)) for entry in entries]
-
-
-def build_library(folder: Path) -> Path:
-    """Compile killer.c into `folder`; return the library. Raises FileNotFoundError if there is no gcc."""
-    if shutil.which("gcc") is None:
-        raise FileNotFoundError("gcc is not installed")
-    library = folder / "killer.so"
-    command = [
-        "gcc",
-        "-shared",
-        "-fPIC",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-o",
-        str(library),
-        str(SOURCE),
-    ]
-    subprocess.run(command, check=True)
-    return library
