@@ -26,7 +26,8 @@ class RequestContext:
 
     `body_bytes` is the size of the body that was read, `profile` the digest or ETag of the profile that was
     stored or sent (the last one of a push), `release` the number of the release, `submits` the outcome of
-    each profile that was stored, and `problem` the class name of the error.
+    each profile that was stored, `problem` the class name of the error, and `cause` what the system said if
+    the server is at fault.
     """
 
     key: Key | None = None
@@ -36,6 +37,7 @@ class RequestContext:
     release: int | None = None
     submits: list[Literal["stored", "duplicate"]] = field(default_factory=list)
     problem: str | None = None
+    cause: str | None = None
 
     @property
     def caller(self) -> Key:
@@ -54,6 +56,7 @@ class RequestContext:
             "bytes": self.body_bytes,
             "profile": self.profile,
             "release": self.release,
+            "cause": self.cause,
         }
         return {name: value for name, value in fields.items() if value is not None}
 

@@ -135,7 +135,9 @@ class Ingest:
         except (Refusal, ProfileError) as error:
             return error
         except OSError as error:
-            return not_stored("profile", error)
+            refusal = not_stored("profile", error)
+            refusal.__cause__ = error
+            return refusal
         return None
 
     async def _add(self, request: Request, submission: Submission) -> Submitted:

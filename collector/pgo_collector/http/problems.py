@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from pathlib import Path
+from traceback import walk_tb
 from typing import NamedTuple
 
 from fastapi import FastAPI
@@ -18,14 +20,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import compile_path
 
+import pgo_collector
 from pgo_collector.engine.outputs import too_large
-from pgo_collector.errors import PushRefused, Refusal
+from pgo_collector.errors import CollectorError, PushRefused, Refusal
 from pgo_collector.http.context import context_of
 from pgo_collector.store.store import catalog_fails
 
 # nginx's code for a client that has gone. No client receives it; it is for the access log.
 CLIENT_CLOSED_REQUEST = 499
 _LONGEST_DETAIL = 500
+_LONGEST_CAUSE = 300
+_PACKAGE = Path(pgo_collector.__file__).parent
 _RETRY_AFTER = {"Retry-After": "5"}
 # The settings that set limits on a profile.
 _SETTINGS = {
@@ -111,11 +116,39 @@ def error_answer(request: Request, error: Exception, dialects: Sequence[Dialect]
 
 
 def describe_error(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:
-    """Return the status of the answer to an error, a text of at most 501 characters, and headers."""
+    """Return the status of the answer to an error, a text of at most 501 characters, and headers.
+
+    If the server is at fault, the log line of the request gets the cause.
+    """
     status, detail, headers = _describe(request, _refusal_of(error))
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        errors = error.errors if isinstance(error, PushRefused) else [error]
+        at_fault = max(errors, key=lambda each: _describe(request, each)[0])
+        context_of(request).cause = _cause_of(at_fault)
     if len(detail) > _LONGEST_DETAIL:
         detail = detail[:_LONGEST_DETAIL] + "…"
     return status, detail, headers
+
+
+def _cause_of(error: Exception) -> str | None:
+    """Return the error of the system or of a library that a refusal stands for, and where it was met.
+
+    For example `OSError: [Errno 28] No space left on device, in storage/files.py:47`. None if there is none.
+    """
+    chain: list[BaseException] = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    cause = chain[-1]
+    if isinstance(cause, CollectorError):
+        return None
+    text = str(cause).partition("\n")[0][:_LONGEST_CAUSE]
+    places = [
+        f", in {Path(frame.f_code.co_filename).relative_to(_PACKAGE)}:{line}"
+        for each in chain
+        for frame, line in walk_tb(each.__traceback__)
+        if frame.f_code.co_filename.startswith(str(_PACKAGE))
+    ]
+    return f"{type(cause).__name__}: {text}{places[-1] if places else ''}"
 
 
 def _refusal_of(error: Exception) -> Exception:
