@@ -17,6 +17,7 @@ from tests.server import Server
 _COUNT = 240
 # Dask's client tries to connect again for 5 seconds.
 _GIVES_UP_SECONDS = 9.0
+_TRIES_SECONDS = 2.0
 _NANOS = 1_700_000_000_000_000_000
 
 
@@ -135,6 +136,17 @@ def test_a_scheduler_that_went_before_is_noticed(filled: Server, go_profiles: li
         assert filled.merge(query={"service": "s0"}).status_code == 200
     assert filled.events("the cluster fails, own workers read the blobs")
     assert not filled.events("unexpected error")
+
+
+def test_a_server_that_stops_logs_no_error_of_a_client_that_connects_again(filled: Server) -> None:
+    with DaskCluster() as cluster:
+        use(filled, cluster)
+        filled.start()
+        answers(filled)
+        cluster.scheduler.signal(signal.SIGKILL)
+        time.sleep(_TRIES_SECONDS)
+        assert filled.stop() == 0
+    assert not [line for line in filled.log if line["level"] == "error"]
 
 
 @pytest.mark.exhaustive

@@ -8,6 +8,7 @@ gives to another. If the scheduler is gone, or a range fails, the own workers re
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -45,6 +46,15 @@ _PAUSE_SECONDS = 60.0
 _LONGEST_REASON = 300
 _MOST_REASONS = 3
 _log = structlog.get_logger()
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """Return whether a record is about anything but a task that was cancelled."""
+    return not (record.exc_info and record.exc_info[0] is asyncio.CancelledError)
+
+
+# A client that is closed while it connects again logs that as an error.
+logging.getLogger("distributed.client").addFilter(_is_no_cancellation)
 
 
 class ClusterFails(CollectorError):
