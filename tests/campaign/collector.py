@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.processes import stat_of, state_of
 from tests.server import COMMAND, Process, Server, descendants
 
 _LONGEST_LINE: Final = 400
@@ -55,11 +56,11 @@ class Collector(Server):
 
     def is_running(self) -> bool:
         """Return whether the server process exists; its id isn't reused until `kill` or `stop` reaps it."""
-        return self._process is not None and _state(self.process.pid) not in {"Z", ""}
+        return self._process is not None and state_of(self.process.pid) not in {"Z", ""}
 
     def members(self) -> list[int]:
         """Return the ids of all live processes of the group, whoever their parent is."""
-        return [pid for pid, group in _groups() if group == self.process.pid and _state(pid) != "Z"]
+        return [pid for pid, group in _groups() if group == self.process.pid and state_of(pid) != "Z"]
 
     def fork_servers(self) -> list[int]:
         """Return the ids of the processes that workers are forked from."""
@@ -126,23 +127,12 @@ def _groups() -> Iterator[tuple[int, int]]:
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             with suppress(FileNotFoundError, ProcessLookupError):
-                yield int(path.name), int(_stat(int(path.name))[2])
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, which may have blanks and brackets in it."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-def _state(pid: int) -> str:
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return _stat(pid)[0]
-    return ""
+                yield int(path.name), int(stat_of(int(path.name))[2])
 
 
 def _parent(pid: int) -> int:
     with suppress(FileNotFoundError, ProcessLookupError):
-        return int(_stat(pid)[1])
+        return int(stat_of(pid)[1])
     return 0
 
 

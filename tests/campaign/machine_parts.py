@@ -76,7 +76,10 @@ class Member:
         return Place("127.0.0.1", self.port)
 
     def start(self, gone: Callable[[], bool] = lambda: False) -> None:
-        """Start it, again and again until it serves or the campaign is `gone`, as a supervisor does."""
+        """Start it, again and again until it serves or the campaign is `gone`, as a supervisor does.
+
+        After a long while, give up.
+        """
         deadline = time.monotonic() + _SUPERVISED_SECONDS
         while not gone():
             try:
@@ -87,7 +90,7 @@ class Member:
                 self.starts_refused += 1
                 if time.monotonic() > deadline:
                     self._fault(f"{self.name} doesn't start for {_SUPERVISED_SECONDS:.0f} s")
-                    deadline = time.monotonic() + _SUPERVISED_SECONDS
+                    return
                 time.sleep(_SUPERVISOR_PAUSE_SECONDS)
             else:
                 return

@@ -17,6 +17,7 @@ from pgo_collector.workers.pool import Workers
 from tests.collector.bounds import BOUNDS
 from tests.control_group import NoControlGroup, control_group
 from tests.faults.stacks import profile_of, tally
+from tests.processes import stat_of
 from tests.server import Server, descendants
 
 
@@ -269,7 +270,7 @@ async def wait_for_file(path: Path) -> None:
 
 
 def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return int(stat_of(pid)[1])
 
 
 def _allocate_by(runs: Path, how: Callable[[int], Sized], size: int) -> int:

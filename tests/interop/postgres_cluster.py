@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.listening import free_port
+from tests.processes import state_of
 from tests.server import descendants
 
 _INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
 # It doesn't run as root.
 AS_POSTGRES = ("setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups", "--")
 _START_SECONDS = 120.0
+# States of processes: a zombie has ended as well, and so may a process that is to be stopped.
+_ENDED = {"", "Z"}
+_STOPPED = {"T", *_ENDED}
 MISSING = "" if _INSTALLED else "PostgreSQL (Debian: postgresql) is missing"
 
 
@@ -134,10 +138,17 @@ class Database:
 
     def kill(self, down_seconds: float = 0) -> None:
         """Kill all its processes, and start it after a while: it recovers what was committed."""
-        for pid in self._processes():
+        assert self._cluster is not None
+        os.kill(self._cluster.pid, signal.SIGSTOP)
+        while state_of(self._cluster.pid) not in _STOPPED:  # until then, it may start one more
+            time.sleep(0.001)
+        processes = self._processes()
+        for pid in processes:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.close()
+        while not all(state_of(pid) in _ENDED for pid in processes):  # it doesn't start beside old ones
+            time.sleep(0.01)
         time.sleep(down_seconds)
         self.start()
 
