@@ -11,7 +11,6 @@ import pickle
 import re
 import shutil
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from pgo_collector.storage.copies import Copies
 from pgo_collector.storage.folder import FolderStorage
 from pgo_collector.storage.storage import MISSING, NewBlob, Storage
 
+from tests.collector.middle import Middle
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.azurite import Azurite
 from tests.interop.ceph_cluster import Gateway
@@ -185,69 +185,6 @@ def test_of_concurrent_writers_one_wins(where: str, request: pytest.FixtureReque
 
             [*pool.map(lambda number: put(number, barrier, won, turn), range(8))]  # noqa: B023 - waited for
             assert [storage.read(f"turn{turn}")] == [b"%d" % number for number in won]
-
-
-class Middle:
-    """A proxy before the gateway, which can lose answers or answer with an error itself."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.lost = 0
-        self.errors = 0
-        self.agrees = False
-        self.seen: list[bytes] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, suppress(OSError):
-            while request := _message(client):
-                self.seen.append(request.partition(b"\r\n")[0])
-                if self.agrees and request.startswith(b"PUT"):
-                    client.sendall(b'HTTP/1.1 200 OK\r\nETag: "x"\r\nContent-Length: 0\r\n\r\n')
-                    continue
-                if self.errors and request.startswith(b"PUT"):
-                    self.errors -= 1
-                    client.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
-                    continue
-                with socket.create_connection(("127.0.0.1", self._port)) as server:
-                    server.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
-                    answer = b""
-                    while part := server.recv(1 << 16):
-                        answer += part
-                if self.lost and request.startswith(b"PUT"):
-                    self.lost -= 1
-                    return
-                client.sendall(answer)
-                return
-
-    def close(self) -> None:
-        self._listener.close()
-
-
-def _message(client: socket.socket) -> bytes:
-    """Return a request with its body; nothing if the client has gone."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        if not (part := client.recv(1 << 16)):
-            return b""
-        data += part
-    head, _, body = data.partition(b"\r\n\r\n")
-    (length,) = [
-        int(line.split(b":")[1])
-        for line in head.lower().split(b"\r\n")
-        if line.startswith(b"content-length:")
-    ] or [0]
-    while len(body) < length:
-        body += client.recv(1 << 16)
-    return head + b"\r\n\r\n" + body
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.store import database_of
 
 from tests.catalogs import SharedSchema
+from tests.collector.middle import Middle
 from tests.collector.test_routes import assert_problem
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.ceph_cluster import Gateway
@@ -188,6 +189,49 @@ def test_a_lease_that_was_not_given_back_does_not_keep_what_is_deleted(
         assert_problem(one.merge(), 404)
         assert one.submit(profile_of("a")).status_code == 204
         assert tally(one.merge().content) == {"a": 1}
+
+
+@contextmanager
+def held_up(gateway: Gateway, postgres: Cluster, home: Path) -> Iterator[tuple[Server, Server, Middle]]:
+    """Two collectors, and what is between the first one and the bucket."""
+    middle = Middle(gateway.port)
+    with collectors(gateway, postgres, home, 2, PGOF_STORAGE_SECONDS="2") as (one, other):
+        assert one.stop() == 0
+        one.environment["AWS_ENDPOINT_URL"] = middle.url
+        one.start()
+        for name in "ab":
+            assert one.submit(profile_of(name)).status_code == 204
+        assert tally(one.merge().content) == {"a": 1, "b": 1}  # later ones have no blob to read
+        yield one, other, middle
+        for server in (one, other):
+            assert server.stop() == 0
+        one.reindex()
+        one.start()
+        assert tally(one.merge().content) == {"a": 1, "b": 1}
+    middle.close()
+
+
+def test_what_a_failed_combine_asked_of_the_bucket_may_arrive_after_the_next_one(
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
+) -> None:
+    with held_up(gateway, postgres, tmp_path) as (one, other, middle):
+        middle.holds = True
+        assert_problem(one.combine(), 503)
+        assert other.combine().status_code == 200
+        middle.let_go()
+
+
+def test_a_failed_request_to_delete_may_arrive_after_the_same_profiles_are_combined_again(
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
+) -> None:
+    with held_up(gateway, postgres, tmp_path) as (one, other, middle):
+        assert one.combine().status_code == 200
+        middle.holds = True
+        assert one.client.delete("/api/profile/default", headers=bearer(BOTH)).status_code == 200
+        for name in "ab":
+            assert other.submit(profile_of(name)).status_code == 204
+        assert other.combine().status_code == 200
+        middle.let_go()
 
 
 def test_upkeep_is_taken_over_from_a_collector_that_died(

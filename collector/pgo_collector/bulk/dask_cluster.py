@@ -53,7 +53,9 @@ def _is_no_cancellation(record: logging.LogRecord) -> bool:
     return not (record.exc_info and record.exc_info[0] is asyncio.CancelledError)
 
 
-# A client that is closed while it connects again logs that as an error.
+# What fails on a cluster is an event here. Dask logs lost connections with tracebacks, though at level info,
+# and a client that is closed while it connects again as an error.
+logging.getLogger("distributed").setLevel(logging.WARNING)
 logging.getLogger("distributed.client").addFilter(_is_no_cancellation)
 
 

@@ -410,11 +410,12 @@ class Catalog:
     def claim(self, lease: Lease, name: BlobName, facts: Facts) -> bool:
         """Take the name of a combined blob that is going to be stored; return False if it is a live blob's.
 
-        If it isn't stored in the end, it is deleted as a retired blob is. Raises LeaseLost.
+        So it is, too, if a request that deletes a blob of this name may still arrive. If the blob isn't
+        stored in the end, it is deleted as a retired one is. Raises LeaseLost.
         """
         with self.writing() as connection:
             lease.check(connection)
-            return claim_blob(connection, name, facts)
+            return claim_blob(connection, name, facts, may_be_there=lease.is_settled)
 
     @_tried_again
     def replace(self, lease: Lease, combined: Combined, retired: Collection[int]) -> None:

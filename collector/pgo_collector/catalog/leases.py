@@ -3,8 +3,9 @@
 A combine of a service's profiles is an example. The one who holds the lease renews it all the time; when it
 dies, the lease ends within seconds, and another collector takes it. A collector that was only paused doesn't
 notice at once: so every transaction that a lease protects checks it, and fails if another has taken it. No
-check protects objects in the storage: a paused collector may have sent a request that deletes one. So a lease
-which wasn't given back is unsettled for a while after it is taken, in which such a request has arrived.
+check protects objects in the storage: a paused collector may have sent a request that deletes one, and a
+request that had no answer in time may still arrive. So a lease is unsettled for a while, in which such a
+request has arrived, if its last holder didn't give it back, or has had such a request.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from pgo_collector.model.times import boot_seconds
 # A lease ends so long after it was renewed, and is renewed so often.
 LEASE_SECONDS = 10.0
 RENEWAL_SECONDS = 3.0
-# How long a lease is unsettled whose last holder didn't give it back. A holder checks its clock before each
-# request that deletes, so this is for a request that has begun before a pause.
+# How long a lease is unsettled. A holder checks its clock before each request that deletes, so this is for a
+# request that has begun before a pause, or that the network holds up.
 _SETTLING_SECONDS = 120.0
 Writing = Callable[[], AbstractContextManager[sa.Connection]]
 
@@ -39,7 +40,10 @@ class Lease(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """True if no request of an earlier holder that deletes an object can still be on its way."""
+        """True if no earlier request that changes or deletes an object can still be on its way."""
+
+    def unsettle(self) -> None:
+        """Note that such a request has failed, and may arrive all the same."""
 
     def check(self, connection: sa.Connection) -> None:
         """Raise LeaseLost if another has it; until this transaction ends, no other can take it."""
@@ -65,6 +69,9 @@ class _NoLease:
     """The lease of a collector that has its catalog to itself."""
 
     is_settled = True
+
+    def unsettle(self) -> None:
+        """Do nothing."""
 
     def check(self, connection: sa.Connection) -> None:
         """Do nothing."""
@@ -136,6 +143,9 @@ class _SharedLease:
     def is_settled(self) -> bool:
         return boot_seconds() >= self.after
 
+    def unsettle(self) -> None:
+        self.after = boot_seconds() + _SETTLING_SECONDS
+
     @property
     def _row(self) -> sa.ColumnElement[bool]:
         return (LEASES.c.name == self.name) & (LEASES.c.token == self.token)
@@ -160,10 +170,14 @@ class _SharedLease:
         self.until = began + LEASE_SECONDS
 
     def release(self) -> None:
-        """Delete its row, unless that says that the lease isn't settled yet."""
+        """Delete its row, unless it has to say that the lease isn't settled yet."""
+        unsettled_seconds = self.after - boot_seconds()
         with self.writing() as connection:
-            connection.execute(sa.delete(LEASES).where(self._row, LEASES.c.deletes_ms <= _NOW))
-            connection.execute(sa.update(LEASES).where(self._row).values(token=0, ends_ms=0))
+            if unsettled_seconds <= 0:
+                connection.execute(sa.delete(LEASES).where(self._row))
+            else:
+                free = {"token": 0, "ends_ms": 0, "deletes_ms": _later(unsettled_seconds)}
+                connection.execute(sa.update(LEASES).where(self._row).values(free))
 
     def _lost(self) -> LeaseLost:
         return LeaseLost(f"this collector has lost the lease {self.name}, another one may go on: try again")

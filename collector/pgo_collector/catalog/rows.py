@@ -188,15 +188,17 @@ def put_blob(
     return int(id_)
 
 
-def claim_blob(connection: sa.Connection, name: BlobName, facts: Facts) -> bool:
+def claim_blob(connection: sa.Connection, name: BlobName, facts: Facts, *, may_be_there: bool) -> bool:
     """Take the name of a blob that is going to be stored, with a row that isn't live.
 
-    Return False if there is a live blob of this name.
+    Return False if there is a live blob of this name, or any blob unless it `may_be_there`.
     """
     series = _put_series(connection, name.series)
     row = _blob_row(series, name, facts, name.identity.time_nanos, 0)
-    _CLAIM_BLOB.each(connection, [{**row, "live": False}])
-    return not connection.execute(sa.select(BLOBS.c.live).where(*_is_named(name))).scalar_one()
+    if _CLAIM_BLOB.each(connection, [{**row, "live": False}]):
+        return True
+    is_live = connection.execute(sa.select(BLOBS.c.live).where(*_is_named(name))).scalar_one()
+    return may_be_there and not is_live
 
 
 def add_profiles(

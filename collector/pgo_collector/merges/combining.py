@@ -63,7 +63,8 @@ def _replace(store: Store, lease: Lease, taken: Sequence[Blob], merged: _Merged)
     """Replace the blobs in `taken` by their merge, unless its name was taken meanwhile.
 
     If this fails in the middle, its files stay, under a name whose row isn't live: they are deleted with the
-    retired blobs.
+    retired blobs. Nothing is deleted here: a request to do so could arrive when another collector has stored
+    the same merge under the same name. If the name is taken, the next combine does it.
     """
     series, facts, part = merged
     time_nanos = facts.time_nanos or min(blob.name.identity.time_nanos for blob in taken)
@@ -71,13 +72,18 @@ def _replace(store: Store, lease: Lease, taken: Sequence[Blob], merged: _Merged)
     ids = {blob.id for blob in taken}
     counted = store.catalog.profiles_counted_by(ids)
     inputs = {name, *chain.from_iterable(counted.values())}
-    if any(blob.name == name for blob in taken):  # the other blobs added no sample to it
-        inputs_size = store.blobs.write_inputs(name, inputs)
-    elif not store.catalog.claim(lease, name, facts):
-        return  # this very merge was submitted as a profile; the next combine includes it
-    else:
-        store.blobs.discard(name)  # the file of a combine that failed may be there
-        inputs_size = store.blobs.keep(part, name, inputs)
+    try:
+        if any(blob.name == name for blob in taken):  # the other blobs added no sample to it
+            if not lease.is_settled:
+                return  # an earlier request that writes its .inputs may still arrive
+            inputs_size = store.blobs.write_inputs(name, inputs)
+        elif store.catalog.claim(lease, name, facts):
+            inputs_size = store.blobs.keep(part, name, inputs)
+        else:
+            return  # this very merge was submitted as a profile, or it was deleted and isn't gone yet
+    except OSError:
+        lease.unsettle()
+        raise
     size = store.blobs.size(name)  # of the file with its seal
     combined = Combined(name, dataclasses.replace(facts, size=size), inputs_size, inputs)
     store.catalog.replace(lease, combined, ids)

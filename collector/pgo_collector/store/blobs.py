@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,8 +71,6 @@ class Blobs:
         sync_file(part)  # before any name of it, as .inputs is one
         self._write_inputs(name, text)
         for error in self.storage.create([NewBlob(str(name), "", part, None, size)]).values():
-            with suppress(OSError):
-                self.discard(name)
             raise error
         return len(text)
 

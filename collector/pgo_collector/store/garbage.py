@@ -4,8 +4,8 @@ live.
 First they are retired: their rows stay, but aren't live, and no other blob takes their names. Then the files
 are deleted, and then the rows.
 
-A lease that isn't settled was another collector's, whose request to delete one of these files may still be
-on its way. Until it has arrived, the rows stay, so that no new blob takes a name that the request deletes.
+While a lease isn't settled, an earlier request to delete one of these files may still be on its way. Until it
+has arrived, the rows stay, so that no new blob takes a name that the request deletes.
 The files that a combine has replaced stay, too, since its own blob may have such a name. Files that no blob
 counts are deleted even then: `reindex` would take them in again.
 """
@@ -58,7 +58,7 @@ def _delete(store: Store, lease: Lease, retired: Sequence[Blob]) -> None:
         _log.error("kept, since the blob that replaced it is missing", blob=str(name))
     replaced = [blob for blob in retired if blob.name not in orphaned]
     lease.check_time()
-    left = _discard(store, replaced)
+    left = _discard(store, lease, replaced)
     store.catalog.drop_retired(lease, [blob for blob in replaced if blob.name not in left])
 
 
@@ -66,7 +66,7 @@ def _delete_uncounted(store: Store, lease: Lease, retired: Sequence[Blob]) -> No
     """Delete the files of the retired blobs that no other blob counts. Raises LeaseLost."""
     counted = store.catalog.counting_ids(blob.name for blob in retired)
     lease.check_time()
-    _discard(store, [blob for blob in retired if blob.name not in counted])
+    _discard(store, lease, [blob for blob in retired if blob.name not in counted])
 
 
 async def collect_garbage(store: Store, lease: Lease, service: str, type_: str) -> None:
@@ -91,9 +91,11 @@ async def delete_live(store: Store, lease: Lease, service: str, type_: str, blob
     await collect_garbage(store, lease, service, type_)
 
 
-def _discard(store: Store, blobs: Sequence[Blob]) -> Collection[BlobName]:
+def _discard(store: Store, lease: Lease, blobs: Sequence[Blob]) -> Collection[BlobName]:
     """Delete blobs, and the folders that are then empty; return the ones that couldn't be deleted."""
     failures = store.blobs.discard_all(blob.name for blob in blobs)
+    if failures:
+        lease.unsettle()
     for name, error in failures.items():
         _log.warning("not deleted, left for the next upkeep", blob=str(name), reason=reason_of(error))
     store.blobs.remove_folders(blob.name for blob in blobs if blob.name not in failures)
