@@ -25,7 +25,7 @@ from pgo_collector.model.selection import Selection
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import database_of
 
-from tests.catalogs import SharedSchema
+from tests.catalogs import Files, SharedSchema
 from tests.collector.middle import Middle
 from tests.collector.test_routes import assert_problem
 from tests.faults.stacks import EPOCH, profile_of, tally
@@ -232,6 +232,33 @@ def test_a_failed_request_to_delete_may_arrive_after_the_same_profiles_are_combi
             assert other.submit(profile_of(name)).status_code == 204
         assert other.combine().status_code == 200
         middle.let_go()
+
+
+def test_the_same_holds_for_one_collector_with_a_catalog_of_its_own(gateway: Gateway, tmp_path: Path) -> None:
+    middle = Middle(gateway.port)
+    bucket = {"PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo", **gateway.environment}
+    alone = Server(
+        tmp_path / "alone", {**bucket, "PGOF_STORAGE_SECONDS": "2", "AWS_ENDPOINT_URL": middle.url}
+    )
+    alone.catalogs = Files()
+    for keys, own in ((alone.submit_keys, alone.submit_key), (alone.merge_keys, alone.merge_key)):
+        keys.write_text(f"{own}\n{BOTH}\n")
+    with alone:
+        for name in "ab":
+            assert alone.submit(profile_of(name)).status_code == 204
+        assert alone.combine().status_code == 200
+        middle.holds = True
+        assert alone.client.delete("/api/profile/default", headers=bearer(BOTH)).status_code == 200
+        middle.holds = False
+        for name in "ab":
+            assert alone.submit(profile_of(name)).status_code == 204
+        assert alone.combine().status_code == 200
+        middle.let_go()
+        assert alone.stop() == 0
+        alone.reindex()
+        alone.start()
+        assert tally(alone.merge().content) == {"a": 1, "b": 1}
+    middle.close()
 
 
 def test_upkeep_is_taken_over_from_a_collector_that_died(

@@ -68,7 +68,9 @@ class Leases(Protocol):
 class _NoLease:
     """The lease of a collector that has its catalog to itself."""
 
-    is_settled = True
+    @property
+    def is_settled(self) -> bool:
+        return True
 
     def unsettle(self) -> None:
         """Do nothing."""
@@ -89,13 +91,30 @@ class _NoLease:
 NO_LEASE: Lease = _NoLease()
 
 
+@dataclass(frozen=True)
+class _OwnLease(_NoLease):
+    """The same, but the collector itself may unsettle it; `settled_after` has the times of those leases."""
+
+    name: str
+    settled_after: dict[str, float]
+
+    @property
+    def is_settled(self) -> bool:
+        return boot_seconds() >= self.settled_after.get(self.name, 0.0)
+
+    def unsettle(self) -> None:
+        self.settled_after[self.name] = boot_seconds() + _SETTLING_SECONDS
+
+
 class NoLeases:
     """The leases of a catalog that no other collector uses: each is free when it is asked for."""
 
+    def __init__(self) -> None:
+        self._settled_after: dict[str, float] = {}
+
     def take(self, name: str) -> Lease:
-        """Return NO_LEASE."""
-        del name
-        return NO_LEASE
+        """Return a lease that is never lost."""
+        return _OwnLease(name, self._settled_after)
 
 
 class SharedLeases:

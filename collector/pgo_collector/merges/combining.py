@@ -17,7 +17,7 @@ from pgo_collector.catalog.catalog import Combined
 from pgo_collector.catalog.leases import Lease
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.renditions import PLAIN_RENDITION
-from pgo_collector.errors import NothingToMerge
+from pgo_collector.errors import NothingToMerge, StorageFails
 from pgo_collector.merges.inputs import chosen_of
 from pgo_collector.merges.making import make_merge
 from pgo_collector.model.blob_names import BlobName, Identity
@@ -81,7 +81,7 @@ def _replace(store: Store, lease: Lease, taken: Sequence[Blob], merged: _Merged)
             inputs_size = store.blobs.keep(part, name, inputs)
         else:
             return  # this very merge was submitted as a profile, or it was deleted and isn't gone yet
-    except OSError:
+    except StorageFails:
         lease.unsettle()
         raise
     size = store.blobs.size(name)  # of the file with its seal

@@ -22,6 +22,7 @@ from pgo_collector.catalog.leases import Lease
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.tasks import drop_rows
+from pgo_collector.errors import StorageFails
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.selection import Selection
 from pgo_collector.store.store import Store, reason_of
@@ -94,7 +95,7 @@ async def delete_live(store: Store, lease: Lease, service: str, type_: str, blob
 def _discard(store: Store, lease: Lease, blobs: Sequence[Blob]) -> Collection[BlobName]:
     """Delete blobs, and the folders that are then empty; return the ones that couldn't be deleted."""
     failures = store.blobs.discard_all(blob.name for blob in blobs)
-    if failures:
+    if any(isinstance(error, StorageFails) for error in failures.values()):
         lease.unsettle()
     for name, error in failures.items():
         _log.warning("not deleted, left for the next upkeep", blob=str(name), reason=reason_of(error))
