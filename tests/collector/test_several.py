@@ -41,6 +41,12 @@ BOTH = "a-key-of-both"
 KEPT_NAMES = "deleted profiles keep their names for a while"
 
 
+def add_key(server: Server) -> None:
+    """Let BOTH submit and merge, too."""
+    for keys, own in ((server.submit_keys, server.submit_key), (server.merge_keys, server.merge_key)):
+        keys.write_text(f"{own}\n{BOTH}\n")
+
+
 @contextmanager
 def collectors(
     gateway: Gateway, postgres: Cluster, home: Path, count: int = 3, **settings: str
@@ -52,8 +58,7 @@ def collectors(
         servers = []
         for number in range(count):
             server = Server(home / str(number), shared)
-            for file, own in ((server.submit_keys, server.submit_key), (server.merge_keys, server.merge_key)):
-                file.write_text(f"{own}\n{BOTH}\n")
+            add_key(server)
             server.catalogs = catalogs
             stack.callback(server.kill)
             servers.append(server)
@@ -241,8 +246,7 @@ def test_the_same_holds_for_one_collector_with_a_catalog_of_its_own(gateway: Gat
         tmp_path / "alone", {**bucket, "PGOF_STORAGE_SECONDS": "2", "AWS_ENDPOINT_URL": middle.url}
     )
     alone.catalogs = Files()
-    for keys, own in ((alone.submit_keys, alone.submit_key), (alone.merge_keys, alone.merge_key)):
-        keys.write_text(f"{own}\n{BOTH}\n")
+    add_key(alone)
     with alone:
         for name in "ab":
             assert alone.submit(profile_of(name)).status_code == 204

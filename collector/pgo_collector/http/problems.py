@@ -62,7 +62,7 @@ class Failure(NamedTuple):
     @property
     def errors(self) -> Sequence[Exception]:
         """The errors of the profiles in a push, or the one error of any other request."""
-        return self.error.errors if isinstance(self.error, PushRefused) else [self.error]
+        return _errors_of(self.error)
 
     def has(self, *kinds: type[Exception]) -> bool:
         """Return whether one of the errors is of one of these kinds."""
@@ -122,12 +122,15 @@ def describe_error(request: Request, error: Exception) -> tuple[HTTPStatus, str,
     """
     status, detail, headers = _describe(request, _refusal_of(error))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        errors = error.errors if isinstance(error, PushRefused) else [error]
-        at_fault = max(errors, key=lambda each: _describe(request, each)[0])
+        at_fault = max(_errors_of(error), key=lambda each: _describe(request, each)[0])
         context_of(request).cause = _cause_of(at_fault)
     if len(detail) > _LONGEST_DETAIL:
         detail = detail[:_LONGEST_DETAIL] + "…"
     return status, detail, headers
+
+
+def _errors_of(error: Exception) -> Sequence[Exception]:
+    return error.errors if isinstance(error, PushRefused) else [error]
 
 
 def _cause_of(error: Exception) -> str | None:
