@@ -93,28 +93,37 @@ NO_LEASE: Lease = _NoLease()
 
 @dataclass(frozen=True)
 class _OwnLease(_NoLease):
-    """The same, but the collector itself may unsettle it; `settled_after` has the times of those leases."""
+    """The same, but the collector itself may unsettle it.
+
+    `settled_after` has the times after which such leases are settled, and `first` is that of all others.
+    """
 
     name: str
     settled_after: dict[str, float]
+    first: float
 
     @property
     def is_settled(self) -> bool:
-        return boot_seconds() >= self.settled_after.get(self.name, 0.0)
+        return boot_seconds() >= self.settled_after.get(self.name, self.first)
 
     def unsettle(self) -> None:
         self.settled_after[self.name] = boot_seconds() + _SETTLING_SECONDS
 
 
 class NoLeases:
-    """The leases of a catalog that no other collector uses: each is free when it is asked for."""
+    """The leases of a catalog that no other collector uses: each is free when it is asked for.
 
-    def __init__(self) -> None:
+    If `begins_settled` is false, each is unsettled at first: an earlier process may have sent requests to a
+    bucket, and nothing says which.
+    """
+
+    def __init__(self, *, begins_settled: bool = True) -> None:
+        self._first = 0.0 if begins_settled else boot_seconds() + _SETTLING_SECONDS
         self._settled_after: dict[str, float] = {}
 
     def take(self, name: str) -> Lease:
         """Return a lease that is never lost."""
-        return _OwnLease(name, self._settled_after)
+        return _OwnLease(name, self._settled_after, self._first)
 
 
 class SharedLeases:

@@ -38,9 +38,10 @@ class SQLite:
     is_alone = True
     gather_seconds = 0.0  # the next ones gather while the disk syncs
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, has_bucket: bool = False) -> None:
+        """Take the path of the file; `has_bucket` says that the blobs that it counts are in a bucket."""
         self.changes = OwnChanges()
-        self.leases = NoLeases()
+        self.leases = NoLeases(begins_settled=not has_bucket)
         self._path = path
         self._damage: str | None = None
         # Every transaction is ended by the code that begins it, so the pool needn't roll back.

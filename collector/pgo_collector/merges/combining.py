@@ -75,12 +75,15 @@ def _replace(store: Store, lease: Lease, taken: Sequence[Blob], merged: _Merged)
     try:
         if any(blob.name == name for blob in taken):  # the other blobs added no sample to it
             if not lease.is_settled:
-                return  # an earlier request that writes its .inputs may still arrive
+                _log.info("not combined, an earlier request may still arrive", blob=str(name))
+                return  # it would write the .inputs
             inputs_size = store.blobs.write_inputs(name, inputs)
         elif store.catalog.claim(lease, name, facts):
             inputs_size = store.blobs.keep(part, name, inputs)
         else:
-            return  # this very merge was submitted as a profile, or it was deleted and isn't gone yet
+            # This very merge was submitted as a profile, or it was deleted and isn't gone yet.
+            _log.info("not combined, the merge's name is taken", blob=str(name), blobs=len(taken))
+            return
     except StorageFails:
         lease.unsettle()
         raise

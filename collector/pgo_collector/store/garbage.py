@@ -38,7 +38,7 @@ async def delete_retired(
     """Delete all retired blobs, or those of one service and type, whose lock and lease the caller must hold.
 
     They are deleted in batches on the thread of `Store.write`, so that submits have their turn in between. A
-    blob that can't be deleted is logged and left for the next upkeep or start.
+    blob that can't be deleted is logged and left for the next upkeep.
     """
     retired = await asyncio.to_thread(store.catalog.retired, service, type_)
     delete = _delete if lease.is_settled else _delete_uncounted

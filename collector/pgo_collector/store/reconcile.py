@@ -1,7 +1,8 @@
 """Reconciling the catalog with the stored blobs: the differences at a start, everything after a loss.
 
-A process may be killed after it has written a blob and before the row, in a submit or a combine, and before
-it has deleted the blobs that a combine retired. After this, every stored profile is counted once.
+A process may be killed after it has written a blob and before the row, in a submit or a combine. After this,
+every stored profile is counted once. Blobs that a combine has retired are left to the upkeep, which has the
+leases that deleting them needs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from pgo_collector.errors import InputsDamaged, TaskOutOfMemory, WorkerUnavailab
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Facts
 from pgo_collector.store.disk_diff import Differences, find_differences
-from pgo_collector.store.garbage import delete_retired
 from pgo_collector.store.store import Store
 from pgo_collector.store.undated import UndatedTimes
 
@@ -63,8 +63,6 @@ async def reconcile(store: Store, progress: Progress | None = None) -> None:
     await _adopt_profiles(store, found.profiles, progress)
     for name, inputs in damaged.items():
         await _adopt_damaged(store, name, found.combined[name], inputs)
-    progress.begin("deleting what was replaced")
-    await delete_retired(store, NO_LEASE)
     await store.write(store.catalog.drop_empty_series)
     await asyncio.to_thread(_log_missing, store, found.missing)
     await asyncio.to_thread(UndatedTimes(store.blobs.storage).drop_all)

@@ -313,7 +313,7 @@ def database_of(settings: Settings) -> Database:
     Raises CatalogUnavailable.
     """
     if not settings.catalog:
-        return SQLite(settings.directory / CATALOG)
+        return SQLite(settings.directory / CATALOG, has_bucket=bool(settings.storage))
     try:
         from pgo_collector.catalog.postgresql import PostgreSQL  # noqa: PLC0415 - an extra's package
     except ImportError as error:
