@@ -150,6 +150,21 @@ def test_no_submit_fails_because_of_one_collector(
     assert len(upstreams[1].paths) < 30
 
 
+def test_collectors_that_were_gone_one_after_another_are_asked_at_once(
+    upstreams: list[Upstream], tmp_path: Path
+) -> None:
+    """An update takes less than the ten seconds for which nginx leaves each of them alone."""
+    addresses = [upstream.address for upstream in upstreams]
+    with running(tmp_path, *addresses, changes={**HASTY, "auth_delay 6s": "auth_delay 90s"}) as client:
+        for upstream in upstreams:
+            dies(upstream)
+            for number in range(30):
+                path = f"/v1/submit?service=service-{number}"
+                assert client.post(path, content=b"x").status_code == 204
+            upstream.happens = None
+    assert "no live upstreams" in (tmp_path / "error.log").read_text()
+
+
 def refuses(upstream: Upstream) -> None:
     """Have it answer 503, as a collector does that is cut off from the catalog."""
 
