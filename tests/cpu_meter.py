@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Self
 
+from tests.processes import stat_of
+
 
 class CpuMeter:
     """Reads the CPU time of a process and its children, with those that have ended, within the block."""
@@ -88,7 +90,6 @@ def children_of(pid: int) -> list[int]:
 def _ticks(pid: int) -> list[int]:
     """Return the user and system time of a process, and of its children that have ended."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return [*map(int, stat_of(pid)[11:15])]
     except OSError:  # it has just ended
         return [0, 0, 0, 0]
-    return [*map(int, fields[11:15])]

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import sys
 import zlib
+from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
@@ -44,12 +45,18 @@ def find(folder: Path) -> list[Path]:
     return sorted(files, key=lambda file: hashlib.sha256(file.read_bytes()).digest())
 
 
-def make(files: list[Path], count: int, folder: Path) -> None:
-    """Write `count` profiles to a new folder: the sources in turn, one minute apart, named in order."""
-    folder.mkdir()
+def copies(files: list[Path]) -> Iterator[bytes]:
+    """Yield copies of profiles in turn, one minute apart, without end."""
     sources = [_source(gzip.decompress(file.read_bytes())) for file in files]
-    for number, source in enumerate(islice(cycle(sources), count)):
-        (folder / f"{number:05}.pb.gz").write_bytes(source.later(number * _MINUTE))
+    for number, source in enumerate(cycle(sources)):
+        yield source.later(number * _MINUTE)
+
+
+def make(files: list[Path], count: int, folder: Path) -> None:
+    """Write `count` copies to a new folder, named in order."""
+    folder.mkdir()
+    for number, profile in enumerate(islice(copies(files), count)):
+        (folder / f"{number:05}.pb.gz").write_bytes(profile)
 
 
 def describe(files: list[Path]) -> str:

@@ -14,6 +14,7 @@ from time import perf_counter, process_time
 import obstore
 from obstore.store import ObjectStore, S3Store
 
+from tests.bench.corpus import copies
 from tests.bench.measure import Cost, in_turns
 from tests.bench.report import Section, seconds, table
 from tests.bench.rig import Rig
@@ -24,14 +25,14 @@ from tests.interop.ceph_cluster import Gateway, running_ceph
 from tests.interop.postgres_cluster import running_postgres
 from tests.server import Server
 
-_ROUNDS = 7
+_ROUNDS = 5
 _COLLECTORS = 3
 _CLIENTS, _MANY_CLIENTS = 16, 16 * _COLLECTORS
 # About as many as each of several collectors has of `_CLIENTS`.
 _FEW_CLIENTS = _CLIENTS // _COLLECTORS
-_EACH = 320
-# A client sends at least so many on its connection, whose beginning costs as much as some of them.
-_EACH_CLIENT = 15
+# Submits of a client in a round. Until all clients send, and when some have ended, a transaction has fewer
+# profiles than in between; with fewer submits that would count too much.
+_EACH_CLIENT = 60
 _FOLDER, _ONE, _TOGETHER, _APART = (
     "one, SQLite and a folder",
     "one, PostgreSQL and S3",
@@ -50,14 +51,12 @@ def sections(rig: Rig) -> list[Section]:
     """Measure the table."""
     if missing := postgres_cluster.MISSING or ceph_cluster.MISSING:
         return [Section("Several collectors", f"Not measured: {missing}.")]
-    each = rig.count(_EACH)
-    files = sorted(rig.real.iterdir())
     with running_postgres(scale=0) as cluster, running_ceph() as gateway, ExitStack() as stack:
         running = {
             name: stack.enter_context(_collectors(servers))
             for name, servers in _all_servers(rig.scratch / "several", cluster.port, gateway).items()
         }
-        bodies = {name: map(Path.read_bytes, files) for name in (*running, _PUTS)}
+        bodies = {name: copies(rig.sources) for name in (*running, _PUTS)}
         loads = [
             *((name, _CLIENTS) for name in running),
             (_ONE, _FEW_CLIENTS),
@@ -65,15 +64,16 @@ def sections(rig: Rig) -> list[Section]:
         ]
         contenders: dict[str, Callable[[], Cost]] = {
             _named(name, clients): partial(
-                _submits, running[name], bodies[name], max(each, rig.count(_EACH_CLIENT * clients)), clients
+                _submits, running[name], bodies[name], rig.count(_EACH_CLIENT * clients), clients
             )
             for name, clients in loads
         }
-        contenders[_PUTS] = partial(_puts, _store(gateway), bodies[_PUTS], count(), each)
+        puts = rig.count(_EACH_CLIENT * _CLIENTS)
+        contenders[_PUTS] = partial(_puts, _store(gateway), bodies[_PUTS], count(), puts)
         for measure in contenders.values():  # the first requests of a kind cost more
             measure()
         costs = in_turns("several", rig.rounds(_ROUNDS), contenders)
-    size = median(file.stat().st_size for file in files[:each])
+    size = median(map(len, islice(copies(rig.sources), len(rig.sources))))
     loads.append((_PUTS, _CLIENTS))
     rows = []
     for name, clients in loads:
@@ -97,9 +97,9 @@ def sections(rig: Rig) -> list[Section]:
             "Several collectors",
             f"""{table(head, rows)}
 
-A submit of {size / 1000:.0f} KB, of clients at once on kept connections: CPU is the time of all processes of
-the collectors, and clock the total time divided by the submits. PostgreSQL and a Ceph of one node, in
-memory, are on the same two cores, and their CPU isn't counted.
+A submit of {size / 1000:.0f} KB, of clients at once on kept connections, {rig.count(_EACH_CLIENT)} of each in
+a turn: CPU is the time of all processes of the collectors, and clock the total time divided by the submits.
+PostgreSQL and a Ceph of one node, in memory, are on the same two cores, and their CPU isn't counted.
 
 {_COLLECTORS} collectors with {_CLIENTS} clients each take {busy} times as many submits a CPU
 second as one that has the machine and {_CLIENTS} clients to itself. With {_CLIENTS} in all they take {few}
