@@ -63,6 +63,7 @@ A refusal carries the HTTP status that the client gets:
     │   │   └── StorageTaken
     │   ├── IncomingFull        503
     │   ├── NotReady            503
+    │   ├── Stopping            503
     │   └── WorkerUnavailable   503
     │       ├── WorkerLost
     │       ├── TaskTooSlow
@@ -485,6 +486,13 @@ class IncomingFull(Refusal):
 
 class NotReady(Refusal):
     """The server has started, and is still comparing its catalog with the blobs on disk."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "5"}
+
+
+class Stopping(Refusal):
+    """The server stops, and the request isn't done after the time that it may take then."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "5"}

@@ -41,7 +41,7 @@ _LAST_CHECKS_SECONDS: Final = 25.0
 _MOST_FAULTS: Final = 20
 # The time for a start with a small folder, on a busy machine.
 START_SECONDS: Final = 60.0
-# The time for an end by SIGTERM: requests in progress may take the grace of 15 s and PGOF_BODY_TIMEOUT.
+# The time for an end by SIGTERM: requests in progress may take the grace of 20 s and PGOF_BODY_TIMEOUT.
 END_SECONDS: Final = 60.0
 # A well-behaved client is served again within this time, if the server process itself goes on.
 GAP_SECONDS: Final = 10.0

@@ -35,7 +35,7 @@ _DASK_ADDRESS: Final = "127.0.0.10"
 # A supervisor starts a collector again that ended because something that it needs was down.
 _SUPERVISED_SECONDS: Final = 150.0
 _SUPERVISOR_PAUSE_SECONDS: Final = 0.5
-# Requests in progress may take the grace of 15 s and PGOF_BODY_TIMEOUT.
+# Requests in progress may take the grace of 20 s and PGOF_BODY_TIMEOUT.
 _END_SECONDS: Final = 60.0
 
 # What nginx logs of a collector that is killed, stopped or cut off.

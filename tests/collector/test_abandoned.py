@@ -1,4 +1,4 @@
-"""Requests whose client has gone: those that only read are cancelled, the others run to their end."""
+"""Cancelled requests: reads whose client has gone, and what a server can't finish when it stops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from pgo_collector.http.abandoned import CancelAbandoned
+from pgo_collector.http.abandoned import AnswerCancelled, CancelAbandoned
+from pgo_collector.routes.dialects import DIALECTS
 from starlette.types import Message, Receive, Scope, Send
 
 
@@ -128,3 +129,31 @@ def test_who_cancels_the_request_itself_has_it_cancelled() -> None:
             await task
 
     assert run("GET", cancel) == ([], False)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_what_a_stopping_server_cancels_is_answered_unless_it_was(method: str, has_begun: bool) -> None:
+    class Begun(App):
+        async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
+            if has_begun:
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+            self.has_begun.set()
+            await self.may_go_on.wait()
+
+    async def serve() -> list[Message]:
+        app, connection = Begun(), Connection(method)
+        layers = AnswerCancelled(CancelAbandoned(app), DIALECTS)
+        task = asyncio.ensure_future(layers(connection.scope, connection.receive, connection.send))
+        await app.has_begun.wait()
+        task.cancel()
+        await task
+        return connection.sent
+
+    start, *rest = asyncio.run(serve())
+    if has_begun:
+        assert (start["status"], rest) == (200, [])
+    else:
+        assert start["status"] == 503
+        assert (b"retry-after", b"5") in start["headers"]
+        assert b"the server stops" in rest[0]["body"]

@@ -26,6 +26,7 @@ from pgo_collector.storage.folder import FolderStorage
 from pgo_collector.storage.storage import MISSING, NewBlob, Storage
 
 from tests.collector.middle import Middle
+from tests.collector.test_routes import assert_problem
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.azurite import Azurite
 from tests.interop.ceph_cluster import Gateway
@@ -272,6 +273,36 @@ def test_a_store_may_put_what_its_client_has_given_up(url: str, gateway: Gateway
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert patient.read(OTHER) == b"late"
+
+
+def test_a_submit_that_takes_too_long_when_the_server_stops_is_to_be_sent_again(
+    middle: Middle, gateway: Gateway, tmp_path: Path
+) -> None:
+    """It takes half a minute: so long the bucket has to answer, and the submit until then to be done."""
+    settings = {
+        **gateway.environment,
+        "AWS_ENDPOINT_URL": middle.url,
+        "PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo",
+        "PGOF_STORAGE_SECONDS": "25",
+        "PGOF_BODY_TIMEOUT": "1",
+    }
+    with Server(tmp_path / "home", settings) as server, ThreadPoolExecutor() as threads:
+        middle.holds = True
+        seen = len(middle.seen)
+        submitted = threads.submit(server.submit, profile_of("a"))
+        while not any(line.startswith(b"PUT") and b".pb.gz" in line for line in middle.seen[seen:]):
+            time.sleep(0.01)
+        server.process.terminate()
+        refused = submitted.result()
+        assert_problem(refused, 503)
+        assert refused.headers["Retry-After"] == "5"
+        assert "the server stops" in refused.json()["detail"]
+        assert server.wait() == 0
+        assert not server.events("Exception in ASGI application\n")
+        middle.let_go()
+        server.start()
+        assert server.submit(profile_of("a")).status_code == 204
+        assert tally(server.merge().content) == {"a": 1}
 
 
 def test_a_bucket_alone_rebuilds_the_catalog_and_the_same_merges(server: Server) -> None:

@@ -1,17 +1,51 @@
-"""Cancel GET and HEAD requests whose client has gone, so that no other request waits behind them."""
+"""Requests that are cancelled: reads whose client has gone, and what a server can't finish when it stops."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST
+from pgo_collector.errors import Stopping
+from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, Dialect, error_answer
+
+
+class AnswerCancelled:
+    """An ASGI layer that answers requests which the server cancels, as it stops and has waited long enough.
+
+    They are answered with 503, so that a client, or the proxy, sends them again. An answer that has begun is
+    cut off.
+    """
+
+    def __init__(self, app: ASGIApp, dialects: Sequence[Dialect]) -> None:
+        self._app = app
+        self._dialects = dialects
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; answer it if it is cancelled."""
+        has_begun = False
+
+        async def note_and_send(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note_and_send)
+        except asyncio.CancelledError:
+            if not has_begun:
+                error = Stopping("the server stops, and the request took too long: send it again")
+                await error_answer(Request(scope), error, self._dialects)(scope, receive, send)
 
 
 class CancelAbandoned:
-    """An ASGI layer that cancels abandoned reads. Requests of other methods always run to their end."""
+    """An ASGI layer that cancels GET and HEAD requests whose client has gone, so that none waits for them.
+
+    Requests of other methods always run to their end.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

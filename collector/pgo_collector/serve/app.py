@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.catalog.summaries import Summaries
-from pgo_collector.http.abandoned import CancelAbandoned
+from pgo_collector.http.abandoned import AnswerCancelled, CancelAbandoned
 from pgo_collector.http.access_log import AccessLog
 from pgo_collector.http.body import BodyReader
 from pgo_collector.http.captures import Captures, CapturesOfTargets, NoCaptures
@@ -171,7 +171,9 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     )
     mount_site(app, sources)
     install_error_handlers(app, DIALECTS)
-    layers = dependencies.metrics.around(AccessLog(DrainBody(CancelAbandoned(app))), app, SUBMITS)
+    layers = dependencies.metrics.around(
+        AccessLog(DrainBody(AnswerCancelled(CancelAbandoned(app), DIALECTS))), app, SUBMITS
+    )
     return dependencies.tracing.around(layers, describer(app, has_values=settings.trace_values))
 
 

@@ -59,6 +59,8 @@ from pgo_collector.workers.process import Bounds
 
 # Time to decode and store bodies that have arrived, when the server stops.
 _GRACE_SECONDS = 15
+# Time for requests that are cancelled then. One may wait for a transaction that it has begun.
+_ENDING_SECONDS = 5
 # How often a collector tries to open a catalog that another one has to itself, besides the time of a try.
 _WAIT_SECONDS = 1.0
 _log = structlog.get_logger()
@@ -349,6 +351,8 @@ class _Server(uvicorn.Server):
         self._stopping.set()
         grace = float(self.config.timeout_graceful_shutdown or 0)
         await asyncio.gather(super().shutdown(sockets), self._beside.stop(grace))
+        if cancelled := {*self._state.tasks}:  # they need the store until they end
+            await asyncio.wait(cancelled, timeout=_ENDING_SECONDS)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
