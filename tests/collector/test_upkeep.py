@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.stacks import DAY, SECOND, profile_of, tally
+from tests.faults.stacks import DAY, SECOND, large_profile, profile_of, tally
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -234,3 +234,23 @@ def test_a_profile_that_went_may_come_again(server: Server, store: Callable[...,
     kept(server, keep_days="7")
     store("x", 9)
     assert merged(server) == {"x": 1, "y": 1}
+
+
+def test_a_roll_up_that_is_refused_keeps_no_other_service_waiting(
+    server: Server, store: Callable[..., None]
+) -> None:
+    """The merge of one service's day takes longer than a task may take: seconds, for 144 MB of comments."""
+    for number in range(24):
+        profile = large_profile(f"large {number}", number, time_nanos=NOON - 5 * DAY)
+        assert server.submit(profile, query={"service": "a"}).status_code == 204
+    for second in range(3):
+        store("small", 5, second, service="b")
+    server.stop()
+    server.environment.update({"PGOF_ROLLUP_DAYS": "3", "PGOF_TASK_SECONDS": "0.5"})
+    server.start()
+    reason = server.wait_for_log("upkeep failed, tried again later")["reason"]
+    assert "PGOF_TASK_SECONDS" in reason
+    (left,) = server.events("left for the next upkeep")
+    assert (left["service"], left["type"], left["reason"]) == ("a", "cpu", reason)
+    assert [event["service"] for event in server.events("rolled up")] == ["b"]
+    assert merged(server, service="b") == {"small": 3}

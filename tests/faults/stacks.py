@@ -37,9 +37,9 @@ def profile_of(stack: str, *, time_nanos: int = EPOCH, type_: str = "cpu", swapp
     return gzip.compress(profile.SerializeToString(), mtime=0)
 
 
-def large_profile(stack: str, seed: int = 0) -> bytes:
+def large_profile(stack: str, seed: int = 0, time_nanos: int = EPOCH) -> bytes:
     """Return a bare profile with 6 MB that can't be compressed: more than a connection buffers."""
-    profile = Profile.FromString(gzip.decompress(profile_of(stack)))
+    profile = Profile.FromString(gzip.decompress(profile_of(stack, time_nanos=time_nanos)))
     random = Random(seed)  # noqa: S311 - nothing secret
     for _ in range(200):
         profile.comment.append(len(profile.string_table))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Literal, NamedTuple
 
 import structlog
 
 from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.changes import Owner
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.store.garbage import delete_live
@@ -54,16 +54,21 @@ class Retention:
             found += (Expired(blob, "age" if blob.end_nanos < before else "size") for blob in blobs)
         return found
 
-    async def enforce(self, store: Store, locks: Locks, now_nanos: int) -> None:
-        """Delete the expired blobs. Raises OSError, SQLAlchemyError, CatalogBusy or WorkerUnavailable."""
-        expired = await asyncio.to_thread(self.expired, store.catalog, now_nanos)
-        ordered = sorted(expired, key=lambda each: _owner(each.blob))
-        for (service, type_), of_owner in groupby(ordered, key=lambda each: _owner(each.blob)):
-            blobs = [each.blob for each in of_owner]
-            async with locks.changing(service, type_) as lease:
-                await delete_live(store, lease, service, type_, blobs)
-            _log.info("deleted by age or size", service=service, type=type_, blobs=len(blobs))
+    def expired_by_owner(self, catalog: Catalog, now_nanos: int) -> dict[Owner, list[Blob]]:
+        """Return the blobs to delete, by their service and type."""
+        found: dict[Owner, list[Blob]] = {}
+        for each in self.expired(catalog, now_nanos):
+            service, type_, *_ = each.blob.name.series
+            found.setdefault((service, type_), []).append(each.blob)
+        return found
 
 
-def _owner(blob: Blob) -> tuple[str, str]:
-    return blob.name.series.service, blob.name.series.type
+async def delete_expired(store: Store, locks: Locks, owner: Owner, blobs: Sequence[Blob]) -> None:
+    """Delete blobs of a service and type.
+
+    Raises OSError, SQLAlchemyError, CatalogBusy or WorkerUnavailable.
+    """
+    service, type_ = owner
+    async with locks.changing(service, type_) as lease:
+        await delete_live(store, lease, service, type_, blobs)
+    _log.info("deleted by age or size", service=service, type=type_, blobs=len(blobs))

@@ -6,12 +6,13 @@ If roll-ups keep only some labels, series that differ in no kept label become on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
 import structlog
 
 from pgo_collector.catalog.catalog import Catalog, Day
+from pgo_collector.catalog.changes import Owner
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.model.series import LONGEST_SERIES, Series
@@ -24,25 +25,28 @@ _FILE_BYTES = 11 + 21 + 65 + 8
 _log = structlog.get_logger()
 
 
-async def roll_up(store: Store, locks: Locks, before_nanos: int, kept_labels: Collection[str]) -> None:
-    """Combine profiles of each UTC day that was over at `before_nanos`; keep all labels if none are named.
+async def roll_up(
+    store: Store, locks: Locks, owner: Owner, groups: Iterable[Sequence[Day]], kept_labels: Collection[str]
+) -> None:
+    """Combine each group of days of a service and type; keep all labels if none are named.
 
-    Raises NotOfThisProfile, WorkerUnavailable, CatalogBusy, OSError or SQLAlchemyError.
+    Raises Refusal, OSError or SQLAlchemyError.
     """
-    groups = await asyncio.to_thread(_crowded, store, before_nanos, kept_labels)
-    for (service, type_), of_owner in groupby(groups, key=lambda days: days[0].series[:2]):
-        for days in of_owner:
-            async with locks.changing(service, type_) as lease:
-                blobs = await asyncio.to_thread(_live_on, store.catalog, days)
-                if len(blobs) > 1:
-                    await combine_blobs(store, lease, blobs, kept_labels)
+    service, type_ = owner
+    for days in groups:
         async with locks.changing(service, type_) as lease:
-            await collect_garbage(store, lease, service, type_)
-        _log.info("rolled up", service=service, type=type_)
+            blobs = await asyncio.to_thread(_live_on, store.catalog, days)
+            if len(blobs) > 1:
+                await combine_blobs(store, lease, blobs, kept_labels)
+    async with locks.changing(service, type_) as lease:
+        await collect_garbage(store, lease, service, type_)
+    _log.info("rolled up", service=service, type=type_)
 
 
-def _crowded(store: Store, before_nanos: int, kept_labels: Collection[str]) -> list[list[Day]]:
-    """Return groups of days to combine, sorted by service and type.
+def crowded_days(
+    store: Store, before_nanos: int, kept_labels: Collection[str]
+) -> dict[Owner, list[list[Day]]]:
+    """Return groups of UTC days that were over at `before_nanos`, to be combined, by service and type.
 
     A group is one day of all series that become one series. It has more than one live blob in all.
     """
@@ -52,12 +56,12 @@ def _crowded(store: Store, before_nanos: int, kept_labels: Collection[str]) -> l
     def target(day: Day) -> tuple[Series, int]:
         return day.series.rolled_up(kept_labels)._replace(dropped=()), day.number
 
-    return [
-        days
-        for _, of_target in groupby(sorted(counts, key=target), key=target)
-        for days in _split_by_path_length([*of_target], kept_labels, longest)
-        if sum(counts[day] for day in days) > 1
-    ]
+    found: dict[Owner, list[list[Day]]] = {}
+    for (series, _), of_target in groupby(sorted(counts, key=target), key=target):
+        for days in _split_by_path_length([*of_target], kept_labels, longest):
+            if sum(counts[day] for day in days) > 1:
+                found.setdefault((series.service, series.type), []).append(days)
+    return found
 
 
 def _split_by_path_length(days: list[Day], kept_labels: Collection[str], longest: int) -> Iterator[list[Day]]:
@@ -74,7 +78,7 @@ def _split_by_path_length(days: list[Day], kept_labels: Collection[str], longest
     yield together
 
 
-def _live_on(catalog: Catalog, days: list[Day]) -> list[Blob]:
+def _live_on(catalog: Catalog, days: Sequence[Day]) -> list[Blob]:
     """Return the live blobs of days, in canonical order."""
     blobs = [blob for day in days for blob in catalog.live_on(day)]
     return sorted(blobs, key=lambda blob: (blob.name.identity, blob.name.series))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.errors import LeaseHeld, Refusal
+from pgo_collector.catalog.changes import Owner
+from pgo_collector.errors import LeaseHeld, Refusal, StorageFails
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
 from pgo_collector.store.binaries import Binaries
@@ -18,8 +21,8 @@ from pgo_collector.store.locks import TAKEOVER_SECONDS, Locks
 from pgo_collector.store.store import Store
 from pgo_collector.traces.spans import span
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
-from pgo_collector.upkeep.retention import Bounds, Retention
-from pgo_collector.upkeep.rollup import roll_up
+from pgo_collector.upkeep.retention import Bounds, Retention, delete_expired
+from pgo_collector.upkeep.rollup import crowded_days, roll_up
 
 # The earliest time that a profile can have, in ns since 1970.
 _FIRST_NANOS = -(1 << 63)
@@ -58,9 +61,12 @@ class Upkeep:
             try:
                 async with self._locks.lease("upkeep", TAKEOVER_SECONDS):
                     with self._tracing.background("upkeep", "upkeep"):
-                        await self._run_once(time.time_ns())
-                self.done_at = time.time()
-                _log.info("upkeep done")
+                        refused = await self._run_once(time.time_ns())
+                if refused:
+                    _log.error("upkeep failed, tried again later", reason=str(refused[-1]))
+                else:
+                    self.done_at = time.time()
+                    _log.info("upkeep done")
             except LeaseHeld:
                 self.done_at = time.time()
                 _log.info("upkeep is another collector's now")
@@ -76,23 +82,46 @@ class Upkeep:
         except (Refusal, OSError) as error:
             _log.error("rows are not saved, tried again later", reason=str(error))
 
-    async def _run_once(self, now_nanos: int) -> None:
-        """Delete expired profiles, roll up, and collect garbage.
+    async def _run_once(self, now_nanos: int) -> list[Refusal]:
+        """Collect garbage, delete expired profiles, and roll up; return what was refused for some service.
 
-        Raises Refusal, OSError or SQLAlchemyError.
+        Raises OSError or SQLAlchemyError.
         """
+        store, locks = self._store, self._locks
+        refused: list[Refusal] = []
+        with span("upkeep", "garbage"):
+            for owner in await asyncio.to_thread(store.catalog.retired_owners):
+                with _going_on(owner, refused):
+                    await self._collect_garbage(*owner)
         with span("upkeep", "retention"):
-            await self._retention.enforce(self._store, self._locks, now_nanos)
+            expired = await asyncio.to_thread(self._retention.expired_by_owner, store.catalog, now_nanos)
+            for owner, blobs in sorted(expired.items()):
+                with _going_on(owner, refused):
+                    await delete_expired(store, locks, owner, blobs)
             await self._binaries.delete_old(now_nanos)
-        before = now_nanos - self._rollup_days * DAY_NANOS
+        before, labels = now_nanos - self._rollup_days * DAY_NANOS, self._rollup_labels
         if before >= _FIRST_NANOS:
             with span("upkeep", "roll-up"):
-                await roll_up(self._store, self._locks, int(before), self._rollup_labels)
-        with span("upkeep", "garbage"):
-            await self._collect_garbage()
+                crowded = await asyncio.to_thread(crowded_days, store, int(before), labels)
+                for owner, groups in crowded.items():
+                    with _going_on(owner, refused):
+                        await roll_up(store, locks, owner, groups, labels)
+        return refused
 
-    async def _collect_garbage(self) -> None:
+    async def _collect_garbage(self, service: str, type_: str) -> None:
         """Delete the retired blobs that couldn't be deleted at once."""
-        for service, type_ in await asyncio.to_thread(self._store.catalog.retired_owners):
-            async with self._locks.changing(service, type_) as lease:
-                await collect_garbage(self._store, lease, service, type_)
+        async with self._locks.changing(service, type_) as lease:
+            await collect_garbage(self._store, lease, service, type_)
+
+
+@contextmanager
+def _going_on(owner: Owner, refused: list[Refusal]) -> Iterator[None]:
+    """Add what the block is refused to a list, so that other services don't wait for this one."""
+    try:
+        yield
+    except StorageFails:
+        raise
+    except Refusal as error:
+        service, type_ = owner
+        _log.error("left for the next upkeep", service=service, type=type_, reason=str(error))
+        refused.append(error)
