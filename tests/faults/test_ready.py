@@ -157,9 +157,7 @@ def test_a_storm_of_probes_costs_the_disk_nothing(tmp_path: Path, killable: Kill
             answers = [*probes.map(lambda _: server.client.get("/readyz").json()["fails"], range(400))]
         tries = 2 + (time.monotonic() - begin)
         lane.killer.disarm()
-        # All system calls are counted, which may take some seconds on a busy machine.
-        reasons = [reason for fails in answers for reason in fails.values()]
-        assert [reason for reason in reasons if not reason.endswith("no answer within 5 seconds")] == []
+        assert [fails for fails in answers if fails] == [], server.log
         operations = lane.killer.operations
         assert any(operation.name == "fsync" for operation in operations)
         assert len([operation for operation in operations if operation.name == "fsync"]) <= tries
