@@ -308,13 +308,13 @@ def test_a_retired_blob_stays_until_what_replaced_it_is_there(tmp_path: Path) ->
             inputs = {BlobName(SERIES, Identity(fact.time_nanos, fact.digest)) for fact in facts} | {new}
             combined = Combined(new, Facts(0, 0, "ab" * 32, 0, 0), 1, inputs)
             store.catalog.replace(NO_LEASE, combined, {blob.id for blob in blobs})
-            await delete_retired(store, NO_LEASE)
+            await delete_retired(store, NO_LEASE, SERIES.service, SERIES.type)
             assert all(blob_file(store, blob.name).exists() for blob in blobs)
             blob_file(store, new).parent.mkdir(parents=True)
             blob_file(store, new).write_bytes(b"")
-            await delete_retired(store, NO_LEASE)
+            await delete_retired(store, NO_LEASE, SERIES.service, SERIES.type)
             assert not any(blob_file(store, blob.name).exists() for blob in blobs)
-            assert not store.catalog.retired()
+            assert not store.catalog.retired_owners()
 
     asyncio.run(play())
 

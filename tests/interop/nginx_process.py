@@ -104,7 +104,9 @@ def balanced_nginx(folder: Path, ports: Sequence[int], seconds: int) -> Iterator
     folder.mkdir()
     elsewhere, pages, _ = (SHARED / "elsewhere.conf").read_text().partition("location /ui/")
     assert pages, "the pages, which have no part in this, have no location of their own"
-    limits = f"proxy_connect_timeout 2s; proxy_read_timeout {seconds}s; location @wait {{ return 502; }}\n"
+    limits = f"proxy_connect_timeout 2s; proxy_read_timeout {seconds}s;\n"
+    # In compose, a request waits there and is tried again; here its client gets the 502.
+    limits += "location @wait { return 502; }\n"
     with serving_nginx(folder, limits + elsewhere + location, upstreams=upstreams) as url:
         yield url
 

@@ -279,11 +279,9 @@ class Catalog:
         with self.database.reading() as connection:
             return [*read_blobs(connection, BLOBS.c.live & IS_COMBINED)]
 
-    def retired(self, service: str | None = None, type_: str | None = None) -> list[Blob]:
-        """Return the blobs that don't count and wait for deletion, of one service and type or of all."""
-        where = ~BLOBS.c.live
-        if service is not None:
-            where &= (SERIES.c.service == service) & (SERIES.c.type == type_)
+    def retired(self, service: str, type_: str) -> list[Blob]:
+        """Return the blobs of a service and type that don't count and wait for deletion."""
+        where = ~BLOBS.c.live & (SERIES.c.service == service) & (SERIES.c.type == type_)
         with self.database.reading() as connection:
             return [*read_blobs(connection, where)]
 

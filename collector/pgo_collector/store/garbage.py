@@ -32,10 +32,8 @@ _BATCH = 128
 _log = structlog.get_logger()
 
 
-async def delete_retired(
-    store: Store, lease: Lease, service: str | None = None, type_: str | None = None
-) -> None:
-    """Delete all retired blobs, or those of one service and type, whose lock and lease the caller must hold.
+async def delete_retired(store: Store, lease: Lease, service: str, type_: str) -> None:
+    """Delete the retired blobs of a service and type, whose lock and lease the caller must hold.
 
     They are deleted in batches on the thread of `Store.write`, so that submits have their turn in between. A
     blob that can't be deleted is logged and left for the next upkeep.
