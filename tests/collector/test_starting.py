@@ -94,3 +94,19 @@ def test_a_request_that_has_waited_too_long_is_told_to_come_again(monkeypatch: p
     assert submit.json()["detail"] == "the server is not ready yet: counting profiles: 10 of 2,000"
     assert (profefe.status_code, profefe.json()["code"]) == (503, 503)
     assert merge.text == "open"
+
+
+def test_a_request_that_waits_when_the_server_stops_is_told_to_come_again() -> None:
+    """uvicorn cancels what isn't done within PGOF_BODY_TIMEOUT and 15 s; a start may take longer."""
+
+    async def run() -> httpx.Response:
+        gate = StartGate()
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://test") as client:
+            submitting = asyncio.create_task(client.post("/v1/submit"))
+            await asyncio.sleep(0.05)
+            submitting.cancel()
+            return await submitting
+
+    answer = asyncio.run(run())
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert answer.json()["detail"].startswith("the server is not ready yet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -22,7 +23,7 @@ class StartGate:
     """An ASGI application that passes requests on to another one, once the store is open.
 
     Until then `/healthz` is answered, `/readyz` says how far the start is, and other requests wait. One that
-    has waited for 20 s is answered with 503.
+    has waited for 20 s, or that is cancelled, is answered with 503.
     """
 
     def __init__(self) -> None:
@@ -61,11 +62,10 @@ class StartGate:
                 return PlainTextResponse("OK")
             case "/readyz":
                 return ready_answer({"start": str(self.progress)})
-        try:
+        # A server that stops cancels what waits for too long.
+        with suppress(TimeoutError, asyncio.CancelledError):
             async with asyncio.timeout(_WAIT_SECONDS):
                 await self._is_decided.wait()
-        except TimeoutError:
-            pass
         if self._app is not None:
             return None
         error = NotReady(f"the server is not ready yet: {self.progress}")
