@@ -16,7 +16,9 @@ class BlobFile(NamedTuple):
 
 
 def blob_files(server: Server) -> list[BlobFile]:
-    """Return all blobs on disk; these are the live ones, unless a combine or an upkeep is running."""
+    """Return all blobs on disk; these are the live ones, unless a combine or an upkeep is
+    running, or over a bucket a lease isn't settled: see `Lane.settle`.
+    """
     inputs = {path.with_suffix(""): path for path in server.blobs(".inputs")}
     found = []
     for path in server.blobs():

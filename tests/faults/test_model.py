@@ -164,14 +164,17 @@ class Machine(RuleBasedStateMachine):
         query = Query(*owner, labels, ago(begin))
         self._strike(strike, lambda: self._combine(query), reindex=reindex)
         self._check_between(self._wholes(), self._wholes())
+        self.lane.settle()
         self._combine(query)
 
     @rule(upkeep=UPKEEPS)
     def keep(self, upkeep: Upkeep) -> None:
+        self.lane.settle()
         self._keep(upkeep, upkeep.environment(blob_files(self.server)))
 
     @rule(upkeep=UPKEEPS.map(lambda upkeep: upkeep.repeatable), strike=STRIKES, reindex=st.booleans())
     def keep_struck(self, upkeep: Upkeep, strike: Strike, *, reindex: bool) -> None:
+        self.lane.settle()
         assert self.server.stop() == 0
         environment = upkeep.environment(blob_files(self.server))
         self.server.environment = self.settings | environment
@@ -179,6 +182,7 @@ class Machine(RuleBasedStateMachine):
         if reindex:
             self.lane.killer.stand_by()
             self.server.reindex()
+        self.lane.settle()
         self._keep(upkeep, environment)
 
     @rule(end=ENDS, strike=STRIKES)
