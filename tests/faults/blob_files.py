@@ -1,4 +1,4 @@
-"""The files of blobs on disk: kind, time and size."""
+"""The files of blobs: kind, time and size."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ class BlobFile(NamedTuple):
 
 
 def blob_files(server: Server) -> list[BlobFile]:
-    """Return all blobs on disk; these are the live ones, unless a combine or an upkeep is
-    running, or over a bucket a lease isn't settled: see `Lane.settle`.
+    """Return all blobs on disk or in the bucket.
+
+    These are the live ones, unless a combine or an upkeep is running, or a lease isn't settled: see
+    `Lane.settle`.
     """
     inputs = {path.with_suffix(""): path for path in server.blobs(".inputs")}
     found = []
