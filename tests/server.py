@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol, Self
 
 import httpx
 import sqlalchemy as sa
-from pgo_collector.storage.storage import CLAIM
+from pgo_collector.blobs.storage import CLAIM
 
 from tests.catalogs import Catalogs, Files
 from tests.storages import Folders, Storages

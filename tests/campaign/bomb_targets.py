@@ -20,6 +20,8 @@ from pgo_agent.scrape.targets_file import read_targets
 from pgo_agent.serve import CaptureRequest
 from pgo_agent.serve import RequestRefused as AgentRefusal
 from pgo_agent.spool import unpack
+from pgo_collector.blobs.folder import FolderStorage
+from pgo_collector.blobs.storage import StoredObject
 from pgo_collector.engine import latencies, queries, tasks
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
@@ -29,8 +31,6 @@ from pgo_collector.errors import Refusal
 from pgo_collector.model.selection import USUAL, Coarse
 from pgo_collector.queries.flames import Flame
 from pgo_collector.settings import Settings
-from pgo_collector.storage.folder import FolderStorage
-from pgo_collector.storage.storage import StoredObject
 from pgo_collector.ui.flame_drawing import drawing_of
 from pprof_merge import GROUPINGS, LatencyRange, ProfileError, Weighting
 from pprof_merge.analysis.coverage import parse_symbols

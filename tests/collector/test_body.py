@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from pgo_collector.errors import NotStored
-from pgo_collector.http.body import BodyBound, BodyReader
 from pgo_collector.settings import Settings
+from pgo_collector.submits.body import BodyBound, BodyReader
 from starlette.requests import Request
 from starlette.types import Message
 

@@ -19,11 +19,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from pgo_collector.blobs.bucket import Bucket, BucketStorage, open_bucket
+from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.folder import FolderStorage
+from pgo_collector.blobs.storage import MISSING, NewBlob, Storage
 from pgo_collector.errors import StorageGone, StorageSlow, StorageUnusable
-from pgo_collector.storage.bucket import Bucket, BucketStorage, open_bucket
-from pgo_collector.storage.copies import Copies
-from pgo_collector.storage.folder import FolderStorage
-from pgo_collector.storage.storage import MISSING, NewBlob, Storage
 
 from tests.collector.middle import Middle
 from tests.collector.test_routes import assert_problem

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.errors import StorageTaken, StorageUnusable
-from pgo_collector.storage.folder import FolderStorage
 from pgo_collector.store import claim
 from pgo_collector.store.claim import BucketClaim
 

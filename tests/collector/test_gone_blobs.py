@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from pgo_collector.background import BackgroundTasks
-from pgo_collector.bulk.bulk import BulkProgress, OwnWorkers
+from pgo_collector.blobs.storage import Storage
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.merge_inputs import ChosenBlobs
@@ -27,12 +27,12 @@ from pgo_collector.model.selection import Selection
 from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings
-from pgo_collector.storage.storage import Storage
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.garbage import collect_garbage, delete_live
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
+from pgo_collector.workers.bulk import BulkProgress, OwnWorkers
 
 from tests.faults.stacks import SECOND, profile_of, tally
 from tests.server import Server, bearer

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
+from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.engine.start_lines import (
     Additions,
     KnownFunction,
@@ -14,8 +16,6 @@ from pgo_collector.engine.start_lines import (
     Tables,
     learn_start_lines,
 )
-from pgo_collector.storage.copies import Copies
-from pgo_collector.storage.folder import FolderStorage
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited

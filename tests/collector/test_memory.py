@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pgo_collector.bulk.bulk import OwnWorkers
+from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.engine.blob_columns import BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
@@ -20,10 +20,10 @@ from pgo_collector.engine.tasks import merge_blobs
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
-from pgo_collector.storage.folder import FolderStorage
+from pgo_collector.starting.reconcile import reconcile
 from pgo_collector.store.folder import CATALOG, DataFolder, folder_storage
-from pgo_collector.store.reconcile import reconcile
 from pgo_collector.store.store import Store
+from pgo_collector.workers.bulk import OwnWorkers
 from pgo_collector.workers.pool import Workers
 from pprof_merge import Budget, decode
 

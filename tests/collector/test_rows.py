@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.engine import row_cache
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.packing import pack, pack_to_send, unpack, unpack_sent
 from pgo_collector.engine.row_cache import RowCache, RowFile, Rows
-from pgo_collector.storage.folder import FolderStorage
 from pprof_merge import decode, encode, merge
 
 from tests.faults.stacks import EPOCH, profile_of, tally

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from pgo_collector.blobs.bucket import Bucket, BucketStorage
+from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.storage import START_LINES
 from pgo_collector.engine.start_lines import Additions, Tables
 from pgo_collector.errors import CopyDamaged, NoSuchRelease
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
 from pgo_collector.releases.release import Choice, Release, Summary
-from pgo_collector.storage.bucket import Bucket, BucketStorage
-from pgo_collector.storage.copies import Copies
-from pgo_collector.storage.storage import START_LINES
 
 from tests.catalogs import SharedSchema
 from tests.collector import test_binaries, test_symbols

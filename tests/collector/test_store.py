@@ -37,7 +37,7 @@ from pgo_collector.store.garbage import delete_retired
 from pgo_collector.store.group_commit import Submission, Submitted
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
-from pgo_collector.workers.batcher import SubmitBatcher
+from pgo_collector.submits.batcher import SubmitBatcher
 from pprof_merge.analysis.rules import Rules
 
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally

@@ -18,7 +18,6 @@ from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_agent.serve import CaptureLock, CaptureRoutes, LatencyRoutes
 from pgo_agent.serve import create_app as create_agent_app
 from pgo_collector.background import BackgroundTasks
-from pgo_collector.bulk.bulk import OwnWorkers
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.kept import KeptMerges
@@ -29,6 +28,7 @@ from pgo_collector.store.folder import DataFolder, folder_storage
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
+from pgo_collector.workers.bulk import OwnWorkers
 from pgo_collector.workers.pool import Workers
 from starlette.routing import Mount, Route
 

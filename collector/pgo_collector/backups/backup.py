@@ -15,12 +15,12 @@ from pathlib import Path
 
 from pgo_collector.backups.copying import checked_blob, checked_inputs
 from pgo_collector.backups.target import Manifest, Target, open_target
+from pgo_collector.blobs.storage import BINARIES, RELEASES, START_LINES, Storage
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.stored_rows import BlobRow, blob_rows, counted_profiles, made_nanos
 from pgo_collector.errors import BackupUnusable, CopyDamaged, StorageFails
 from pgo_collector.model.blob_names import inputs_name
-from pgo_collector.storage.storage import BINARIES, RELEASES, START_LINES, Storage
 
 _ROUNDS = 20
 

@@ -13,9 +13,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 
+from pgo_collector.blobs.blobs import inputs_are_whole
+from pgo_collector.blobs.files import make_folder
 from pgo_collector.errors import CopyDamaged
-from pgo_collector.storage.files import make_folder
-from pgo_collector.store.blobs import inputs_are_whole
 
 _CHUNK_BYTES = 1 << 20
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pgo_collector.backups.copying import checked_blob, checked_inputs
+from pgo_collector.blobs.storage import AREAS, NewBlob, Storage, Stored
 from pgo_collector.errors import CopyDamaged, StorageFails
 from pgo_collector.model.blob_names import BLOB_SUFFIX, INPUTS_SUFFIX, BlobName
-from pgo_collector.storage.storage import AREAS, NewBlob, Storage, Stored
 
 # Objects that are read and written together.
 _BATCH = 64

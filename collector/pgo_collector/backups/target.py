@@ -21,9 +21,9 @@ from typing import BinaryIO, Literal, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from pgo_collector.backups.copying import Folder, copy_file, put, sha256_of
+from pgo_collector.blobs.files import make_folder, sync_folder
+from pgo_collector.blobs.storage import Storage
 from pgo_collector.errors import BackupUnusable
-from pgo_collector.storage.files import make_folder, sync_folder
-from pgo_collector.storage.storage import Storage
 
 _MANIFEST = "backup.json"
 _PART_SUFFIX = ".part"

@@ -58,7 +58,7 @@ _PAUSE_SECONDS = 0.1
 _NONE_NEW: Mapping[Owner, int] = MappingProxyType({})
 # Values in one statement; SQLite limits them.
 _BATCH = 500
-# Bytes in .inputs of the first line, and of every other line without its time and labels. See `store.blobs`.
+# Bytes in .inputs of the first line, and of every other line without its time and labels. See `blobs.blobs`.
 _CHECKSUM_BYTES = 65
 _LINE_BYTES = 66
 _SERIES_KEY = ("service", "type", "labels")

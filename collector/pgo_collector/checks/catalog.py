@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
+from pgo_collector.blobs.storage import Storage, Stored
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.migrations import VERSION, Version
 from pgo_collector.catalog.stored_rows import blob_rows
 from pgo_collector.checks import Finding
 from pgo_collector.errors import StorageFails
 from pgo_collector.model.blob_names import BLOB_SUFFIX
-from pgo_collector.storage.storage import Storage, Stored
 from pgo_collector.store.store import reason_of
 
 _SETTLED_SECONDS = 60

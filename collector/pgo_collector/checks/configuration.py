@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-from pgo_collector.bulk.bulk import require_dask
 from pgo_collector.checks import Finding
 from pgo_collector.engine.binaries import lacking
 from pgo_collector.errors import (
@@ -26,6 +25,7 @@ from pgo_collector.settings import PREFIX, Settings
 from pgo_collector.store.binaries import stored_sizes
 from pgo_collector.store.store import storage_of
 from pgo_collector.traces.keys import TraceKeys
+from pgo_collector.workers.bulk import require_dask
 
 _DIGEST = b"sha256:"
 
@@ -148,7 +148,7 @@ def _bulk(settings: Settings) -> Finding:
         require_dask()
     except DaskUnavailable as error:
         return Finding("bulk", "fails", str(error), "install it, or unset PGOF_BULK")
-    from pgo_collector.bulk.dask_cluster import ClusterFails, count_workers  # noqa: PLC0415 - an extra
+    from pgo_collector.workers.dask_cluster import ClusterFails, count_workers  # noqa: PLC0415 - an extra
 
     try:
         count = count_workers(settings.dask_address)

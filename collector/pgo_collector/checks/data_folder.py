@@ -12,9 +12,9 @@ from contextlib import suppress
 from math import inf, isfinite
 from pathlib import Path
 
+from pgo_collector.blobs.files import sync_file, sync_folder
 from pgo_collector.checks import Finding
 from pgo_collector.settings import Settings
-from pgo_collector.storage.files import sync_file, sync_folder
 from pgo_collector.store.folder import is_being_restored
 
 _MEGABYTE = 1 << 20

@@ -203,13 +203,13 @@ def _trace(function: str, arguments: argparse.Namespace) -> None:
 
 
 def _dask_scheduler(arguments: argparse.Namespace) -> None:
-    from pgo_collector.bulk.processes import run_scheduler  # noqa: PLC0415 (see above)
+    from pgo_collector.workers.dask_processes import run_scheduler  # noqa: PLC0415 (see above)
 
     run_scheduler(arguments.bind, arguments.dashboard)
 
 
 def _dask_worker(arguments: argparse.Namespace) -> None:
-    from pgo_collector.bulk.processes import run_worker  # noqa: PLC0415 (see above)
+    from pgo_collector.workers.dask_processes import run_worker  # noqa: PLC0415 (see above)
 
     run_worker(arguments.scheduler, arguments.host, arguments.megabytes)
 

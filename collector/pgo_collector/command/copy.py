@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pgo_collector.backups.moving import copy_all
+from pgo_collector.blobs.storage import Storage
 from pgo_collector.errors import BackupUnusable
 from pgo_collector.settings import Settings, read_settings
-from pgo_collector.storage.storage import Storage
 from pgo_collector.store.folder import DataFolder, folder_storage
 from pgo_collector.store.store import reason_of, storage_at
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from pprof_merge import Bytes, Int32s, Int64s, Ints, Limits
 
+from pgo_collector.blobs.storage import Storage
 from pgo_collector.model.blob_names import blob_name
-from pgo_collector.storage.storage import Storage
 
 # A stored profile may have any size: it was within the limits when it was submitted, or is a merge. The two
 # limits that bound the time of odd layouts stay, or one damaged blob could delay every merge by minutes.

@@ -19,10 +19,10 @@ from pprof_merge import (
     parse_weight,
 )
 
+from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.storage import StoredObject
 from pgo_collector.errors import NoSuchWeighting, UnknownFormat
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
-from pgo_collector.storage.copies import Copies
-from pgo_collector.storage.storage import StoredObject
 
 _PLAIN = "pprof"
 # What the parameter `binary` says for none.

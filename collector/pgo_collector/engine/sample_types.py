@@ -31,6 +31,7 @@ from pprof_merge import (
     trim_after,
 )
 
+from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.engine.merge_inputs import ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
@@ -38,7 +39,6 @@ from pgo_collector.engine.packing import pack
 from pgo_collector.engine.queries import read_stacks
 from pgo_collector.errors import NotComparable, NotOfThisProfile
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.storage.storage import Storage
 
 _ADVICE = "select fewer profiles"
 # Stacks of so few frames are drawn with all their calls; of more, the smallest calls aren't looked at.

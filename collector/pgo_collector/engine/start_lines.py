@@ -26,10 +26,10 @@ from urllib.parse import quote
 import numpy as np
 from pprof_merge import LimitExceeded, Limits, Profile, ProfileError, decode
 
+from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.errors import BodyTooLarge, SymbolsUnreadable
-from pgo_collector.storage.copies import Copies
-from pgo_collector.storage.storage import Storage
 
 # A file of SQLite: tables of big programs stay on disk, and a look-up reads few pages.
 _SUFFIX = ".sqlite3"

@@ -37,6 +37,7 @@ from pprof_merge import (
     trim_heap,
 )
 
+from pgo_collector.blobs.storage import Storage, StoredObject
 from pgo_collector.engine.binaries import chosen_binary, written_pieces
 from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE, ChosenBlobs, read_merge_inputs
@@ -52,7 +53,6 @@ from pgo_collector.errors import (
 )
 from pgo_collector.model.facts import Facts, LeftOut
 from pgo_collector.model.profile_types import TYPES
-from pgo_collector.storage.storage import Storage, StoredObject
 from pgo_collector.traces.spans import span
 
 # Blobs read after which freed memory is given back to the kernel. With thousands of services in memory that

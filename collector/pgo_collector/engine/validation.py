@@ -17,7 +17,7 @@ from pprof_merge import (
     summaries,
 )
 
-from pgo_collector.engine.seals import is_sealed
+from pgo_collector.blobs.seals import is_sealed
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import TYPES

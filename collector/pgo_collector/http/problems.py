@@ -136,7 +136,7 @@ def _errors_of(error: Exception) -> Sequence[Exception]:
 def _cause_of(error: Exception) -> str | None:
     """Return the error of the system or of a library that a refusal stands for, and where it was met.
 
-    For example `OSError: [Errno 28] No space left on device, in storage/files.py:47`. None if there is none.
+    For example `OSError: [Errno 28] No space left on device, in blobs/files.py:47`. None if there is none.
     """
     chain: list[BaseException] = [error]
     while chain[-1].__cause__ is not None:

@@ -6,8 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
+from pgo_collector.blobs.files import sync_folder
 from pgo_collector.errors import SecretUnusable
-from pgo_collector.storage.files import sync_folder
 
 _BYTES = 32
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from pgo_collector.blobs.storage import StoredObject
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.engine.tasks import CandidateStats, candidate_stats
 from pgo_collector.errors import MergeDamaged
@@ -19,7 +20,6 @@ from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Selection
-from pgo_collector.storage.storage import StoredObject
 
 _log = structlog.get_logger()
 

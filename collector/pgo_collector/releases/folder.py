@@ -28,10 +28,10 @@ from typing import BinaryIO, TypeVar, cast
 import structlog
 from pydantic import ValidationError
 
+from pgo_collector.blobs.storage import MISSING, RELEASES, Storage, StoredObject
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.series import Series
 from pgo_collector.releases.release import NUMBER_PATTERN, Choice, Release
-from pgo_collector.storage.storage import MISSING, RELEASES, Storage, StoredObject
 
 _CHOICE = "choice.json"
 _NAME = re.compile(

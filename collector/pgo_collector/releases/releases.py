@@ -23,6 +23,7 @@ import structlog
 from pprof_merge import Format
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.blobs.storage import StoredObject
 from pgo_collector.errors import MergeDamaged, NoSuchRelease, NotStored, Refusal, ReleaseDamaged
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
@@ -35,7 +36,6 @@ from pgo_collector.releases.release import Bounds, Choice, Reason, Release, Summ
 from pgo_collector.releases.renditions import OpenRelease, ReleaseRenditions
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
-from pgo_collector.storage.storage import StoredObject
 from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.store import not_stored
 

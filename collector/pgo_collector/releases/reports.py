@@ -12,6 +12,7 @@ import structlog
 from pprof_merge import Budget, KeptApart
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.blobs.storage import StoredObject
 from pgo_collector.catalog.fingerprint_cache import SelectionState
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.merge_inputs import ChosenBlobs
@@ -28,7 +29,6 @@ from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
-from pgo_collector.storage.storage import StoredObject
 from pgo_collector.store.store import Store, not_stored
 
 _log = structlog.get_logger()

@@ -20,7 +20,6 @@ from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import allow_anyone, check_scope, require_key
 from pgo_collector.http.context import context_of
-from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, download, parameters, success
 from pgo_collector.http.problems import Dialect, Failure
@@ -31,6 +30,7 @@ from pgo_collector.model.selection import EVERY_SERVICE, Selection
 from pgo_collector.model.series import SERVICE_PATTERN, Series
 from pgo_collector.model.times import format_time
 from pgo_collector.store.readiness import Readiness
+from pgo_collector.submits.submits import Ingest
 
 _SERVICE = re.compile(SERVICE_PATTERN)
 _PROFILES = "/api/profile"

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pgo_collector.http.auth import require_service_key
-from pgo_collector.http.body import BodyBound, BodyReader
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, parameters, problems
@@ -19,8 +18,9 @@ from pgo_collector.http.selections import service_of
 from pgo_collector.model.times import format_time
 from pgo_collector.settings import Settings
 from pgo_collector.store.binaries import Binaries
-from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.store import not_stored
+from pgo_collector.submits.body import BodyBound, BodyReader
+from pgo_collector.submits.quotas import Quotas
 
 _EXPECTED = "the ELF program that is profiled, with its symbols and debug lines"
 _OF_SERVICE = parameters("service")

@@ -8,7 +8,7 @@ from pgo_collector.routes.datadog.errors import DATADOG
 from pgo_collector.routes.otlp.errors import OTLP
 from pgo_collector.routes.parca.api import PARCA
 from pgo_collector.routes.profefe.envelope import PROFEFE
-from pgo_collector.routes.pyroscope.errors import CONNECT, OF_INGEST
+from pgo_collector.routes.push.errors import CONNECT, OF_INGEST
 from pgo_collector.routes.submit import SUBMIT
 
 DIALECTS: tuple[Dialect, ...] = (PROFEFE, CONNECT, OF_INGEST, PARCA, OTLP, DATADOG, AUTOPGO)

@@ -7,7 +7,6 @@ from starlette.responses import Response
 from pgo_collector.engine.tasks import ReportResult
 from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out_header
 from pgo_collector.http.auth import require_service_key
-from pgo_collector.http.body import BodyBound, BodyReader
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
@@ -15,6 +14,7 @@ from pgo_collector.http.selections import selection_of
 from pgo_collector.model.selection import Coarse
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
+from pgo_collector.submits.body import BodyBound, BodyReader
 
 _EXPECTED = "the output of `go tool nm`, or a list of functions"
 

@@ -5,10 +5,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.auth import DirectRoute, require_service_key
-from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
 from pgo_collector.http.selections import series_of
+from pgo_collector.submits.submits import Ingest
 
 SUBMIT = "/v1/submit"
 

@@ -11,15 +11,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pgo_collector.http.auth import require_service_key
-from pgo_collector.http.body import BodyBound, BodyReader
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
 from pgo_collector.http.selections import service_of
 from pgo_collector.settings import Settings
-from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import not_stored
+from pgo_collector.submits.body import BodyBound, BodyReader
+from pgo_collector.submits.quotas import Quotas
 
 _EXPECTED = "a pprof profile with a program's functions, as pgo-agent symbols makes it"
 _log = structlog.get_logger()

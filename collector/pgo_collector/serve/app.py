@@ -12,12 +12,9 @@ from starlette.types import ASGIApp
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.catalog.summaries import Summaries
+from pgo_collector.connections.drained_body import DrainBody
 from pgo_collector.http.abandoned import AnswerCancelled, CancelAbandoned
 from pgo_collector.http.access_log import AccessLog
-from pgo_collector.http.body import BodyReader
-from pgo_collector.http.captures import Captures, CapturesOfTargets, NoCaptures
-from pgo_collector.http.drained_body import DrainBody
-from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.problems import install_error_handlers
 from pgo_collector.http.session_secret import made_session_secret, read_session_secret
@@ -30,6 +27,8 @@ from pgo_collector.model.capture_targets import parse_targets
 from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.queries.activity import Activities
 from pgo_collector.queries.fleet import Fleet
+from pgo_collector.queries.grafana.profiles import Profiles, QueryLimits
+from pgo_collector.queries.grafana.reading import Reading
 from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.releases import AllReleases
@@ -45,11 +44,9 @@ from pgo_collector.routes.openapi import openapi_routes
 from pgo_collector.routes.otlp.api import otlp_routes
 from pgo_collector.routes.parca.api import parca_routes
 from pgo_collector.routes.profefe.api import profefe_routes
+from pgo_collector.routes.push.messages import Messages
 from pgo_collector.routes.pyroscope.api import pyroscope_routes
-from pgo_collector.routes.pyroscope.messages import Messages
-from pgo_collector.routes.pyroscope.profiles import Profiles, QueryLimits
 from pgo_collector.routes.pyroscope.querier import querier_routes
-from pgo_collector.routes.pyroscope.reading import Reading
 from pgo_collector.routes.pyroscope.render import render_routes
 from pgo_collector.routes.queries import flame_routes, overview_routes, query_routes
 from pgo_collector.routes.release import release_routes
@@ -62,10 +59,13 @@ from pgo_collector.serve.traced import describer
 from pgo_collector.settings import Settings
 from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.locks import Locks
-from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.readiness import Readiness
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
+from pgo_collector.submits.body import BodyReader
+from pgo_collector.submits.captures import Captures, CapturesOfTargets, NoCaptures
+from pgo_collector.submits.quotas import Quotas
+from pgo_collector.submits.submits import Ingest
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering, has_speedscope

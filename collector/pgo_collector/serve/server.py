@@ -20,14 +20,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp
 
 from pgo_collector.background import BackgroundTasks
-from pgo_collector.bulk.bulk import open_bulk
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.stored_rows import made_nanos
+from pgo_collector.connections.connection import Connection, State
+from pgo_collector.connections.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
 from pgo_collector.errors import CatalogInUse
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
 from pgo_collector.hooks.endpoint import Endpoint
-from pgo_collector.http.connection import Connection, State
-from pgo_collector.http.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.rules_folder import RulesFolder
@@ -44,16 +43,17 @@ from pgo_collector.serve.listener import BACKLOG, Listener, grpc_listener, liste
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.serve.traced import open_tracing
 from pgo_collector.settings import Settings
+from pgo_collector.starting.pgo_fleet_files import import_pgo_fleet_files
+from pgo_collector.starting.reconcile import Progress, reconcile
+from pgo_collector.starting.sealing import Sealing
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.locks import Locks
-from pgo_collector.store.pgo_fleet_files import import_pgo_fleet_files
-from pgo_collector.store.reconcile import Progress, reconcile
-from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store, catalog_fails, claim_of, database_of, storage_of
 from pgo_collector.traces.tracing import Tracing
 from pgo_collector.upkeep.joining import Joining, NoJoining
 from pgo_collector.upkeep.upkeep import Upkeep
+from pgo_collector.workers.bulk import open_bulk
 from pgo_collector.workers.pool import Workers
 from pgo_collector.workers.process import Bounds
 

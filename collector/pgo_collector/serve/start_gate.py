@@ -13,7 +13,7 @@ from pgo_collector.errors import NotReady
 from pgo_collector.http.problems import error_answer
 from pgo_collector.routes.dialects import DIALECTS
 from pgo_collector.routes.monitoring import ready_answer
-from pgo_collector.store.reconcile import Progress
+from pgo_collector.starting.reconcile import Progress
 
 # How long a request waits. Most starts take less, and a client without retries would lose its submit.
 _WAIT_SECONDS = 20.0

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import structlog
 
+from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.storage import BINARIES, Storage, StoredObject
 from pgo_collector.engine.binaries import BinaryFacts, inspect_binary, lacking
 from pgo_collector.engine.renditions import NO_BINARIES, NO_BINARY, BinaryChoice, StoredBinary
 from pgo_collector.errors import BinariesOff, BinaryThere, NoSuchBinary
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
-from pgo_collector.storage.copies import Copies
-from pgo_collector.storage.storage import BINARIES, Storage, StoredObject
 from pgo_collector.store.store import Store, not_stored
 
 # The format of which merges are made with the help of a program.

@@ -21,10 +21,10 @@ from typing import NoReturn, Protocol
 
 import structlog
 
+from pgo_collector.blobs.storage import CLAIM, Storage
 from pgo_collector.catalog.database import Database
 from pgo_collector.errors import StorageTaken, StorageUnusable
 from pgo_collector.model.times import boot_seconds
-from pgo_collector.storage.storage import CLAIM, Storage
 
 _OBJECT = "catalog"
 # How often the claim is renewed, and how long this collector relies on it. The other's claim is watched for

@@ -16,11 +16,11 @@ from typing import Self
 
 import structlog
 
+from pgo_collector.blobs.files import FOLDER_MODE, PART_SUFFIX, make_folder, new_part, sync_all, sync_folder
+from pgo_collector.blobs.folder import FolderStorage
+from pgo_collector.blobs.storage import UNDATED
 from pgo_collector.engine.validation import gzipped_part
 from pgo_collector.errors import FolderUnusable
-from pgo_collector.storage.files import FOLDER_MODE, PART_SUFFIX, make_folder, new_part, sync_all, sync_folder
-from pgo_collector.storage.folder import FolderStorage
-from pgo_collector.storage.storage import UNDATED
 from pgo_collector.traces.trace_store import FILE as TRACES
 
 CATALOG = "catalog.sqlite3"
@@ -45,7 +45,7 @@ def remove_push(part: Path) -> None:
 class DataFolder:
     """The paths of a data folder that this process has locked, as a context manager.
 
-    blobs/            the stored profiles, see `store.blobs`
+    blobs/            the stored profiles, see `blobs.blobs`
     incoming/*.part   bodies being received and merges being made; deleted at a start
     merged/*.merge    kept merges, see `merges.kept`
     rows/             decoded profiles of the workers, see `engine.row_cache`
@@ -53,8 +53,8 @@ class DataFolder:
     start_lines/      where Go functions begin, see `engine.start_lines`
     binaries/         programs for the format llvm, see `store.binaries`
     releases/         the profiles that pipelines build with, see `releases`
-    undated/          times of profiles that are being stored, see `store.undated`
-    copies/           copies of programs and start lines that are in a bucket, see `storage.copies`
+    undated/          times of profiles that are being stored, see `store.group_commit`
+    copies/           copies of programs and start lines that are in a bucket, see `blobs.copies`
     catalog.sqlite3   the catalog, unless PGOF_CATALOG names another database: see `catalog`
     traces.sqlite3    the traces of requests, see `traces.trace_store`
     session.secret    the secret that signs the sessions of the pages

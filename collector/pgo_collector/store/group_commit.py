@@ -7,16 +7,20 @@ one that deletes it.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.blobs.blobs import Blobs, Content
+from pgo_collector.blobs.storage import MISSING, UNDATED, Storage
 from pgo_collector.catalog.catalog import Catalog, add_events
 from pgo_collector.catalog.changes import Owner
 from pgo_collector.catalog.faults import Fault, fault_of, may_be_committed
@@ -32,9 +36,6 @@ from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import Series
-from pgo_collector.storage.storage import MISSING
-from pgo_collector.store.blobs import Blobs, Content
-from pgo_collector.store.undated import UndatedTimes
 
 # How often profiles are tried together, and the longest pause before a further try.
 _TRIES = 3
@@ -76,6 +77,45 @@ class _Conflict(Exception):
 
 class _NoneStored(Exception):
     """No blob could be stored, so there is nothing to commit."""
+
+
+class UndatedTimes:
+    """Times of profiles that don't say when they were taken, while they are being stored.
+
+    Such a profile gets the time at which it comes, and its blob has that in its name. If the attempt to store
+    it fails in the end, its blob may stay, and a retry must not make a second one under another time: so the
+    time is an object in an area beside the blobs, from before the blob is stored until it is counted. Methods
+    block, and raise OSError.
+    """
+
+    def __init__(self, blobs: Storage) -> None:
+        self._storage = blobs.area(UNDATED)
+
+    def take(self, series: Series, digest: str) -> int:
+        """Return the time of the attempts to store a profile, in ns since 1970; of the first one, it is now.
+
+        No other transaction may be about the same profile: see `Database.serialize`.
+        """
+        name, now = _undated_object(series, digest), time.time_ns()
+        try:
+            self._storage.add(name, str(now).encode())
+        except FileExistsError:
+            return int(self._storage.read(name))
+        return now
+
+    def drop(self, counted: Iterable[BlobName]) -> None:
+        """Delete the times of profiles that are counted now."""
+        with suppress(OSError):  # it does no harm: a retry looks into the catalog first
+            self._storage.delete([_undated_object(name.series, name.identity.digest) for name in counted])
+
+    def drop_all(self) -> None:
+        """Delete all times, when all blobs are counted."""
+        for error in self._storage.delete([of.name for of in self._storage.objects()]).values():
+            raise error
+
+
+def _undated_object(series: Series, digest: str) -> str:
+    return hashlib.sha256(f"{series.folders} {digest}".encode()).hexdigest()
 
 
 class GroupCommit:

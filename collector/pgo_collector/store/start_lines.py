@@ -12,6 +12,8 @@ from pathlib import Path
 
 from pprof_merge import Limits
 
+from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.storage import START_LINES
 from pgo_collector.engine.start_lines import (
     DELAY_NANOS,
     AddedSymbols,
@@ -22,8 +24,6 @@ from pgo_collector.engine.start_lines import (
 )
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.settings import Settings
-from pgo_collector.storage.copies import Copies
-from pgo_collector.storage.storage import START_LINES
 from pgo_collector.store.store import Store
 
 

@@ -14,7 +14,9 @@ from typing import NamedTuple, ParamSpec, Self, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.bulk.bulk import Bulk
+from pgo_collector.background import settle
+from pgo_collector.blobs.blobs import Blobs
+from pgo_collector.blobs.storage import MISSING, Storage
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.faults import REINDEX, Fault, fault_of
@@ -35,13 +37,11 @@ from pgo_collector.errors import (
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Announce, unannounced
 from pgo_collector.settings import Settings
-from pgo_collector.storage.storage import MISSING, Storage
-from pgo_collector.store.blobs import Blobs
 from pgo_collector.store.claim import NO_CLAIM, BucketClaim, Claim
 from pgo_collector.store.folder import CATALOG, DataFolder, folder_storage, remove_part
 from pgo_collector.store.group_commit import GroupCommit, Submission, Submitted
 from pgo_collector.traces.spans import Place, at, place, shared, span
-from pgo_collector.workers.batcher import settle
+from pgo_collector.workers.bulk import Bulk
 from pgo_collector.workers.pool import Workers
 
 P = ParamSpec("P")
@@ -294,7 +294,7 @@ def storage_of(settings: Settings) -> Storage:
 def storage_at(place: str, settings: Settings) -> Storage:
     """Return the storage at a URL of a bucket. Raises StorageUnusable."""
     try:
-        from pgo_collector.storage.bucket import Bucket, open_bucket  # noqa: PLC0415 - an extra
+        from pgo_collector.blobs.bucket import Bucket, open_bucket  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise StorageUnusable(
             f"PGOF_STORAGE needs a package that isn't installed, {error.name}: pip install pgo-collector[s3]"

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import quote
 
+from pgo_collector.blobs.storage import Storage
 from pgo_collector.catalog.summaries import INSTANCE, VERSION, LabelValue, Summary
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.profile_types import CPU
@@ -19,7 +20,6 @@ from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.releases.folder import Releases
-from pgo_collector.storage.storage import Storage
 from pgo_collector.ui.amounts import cut
 from pgo_collector.ui.links import Links
 

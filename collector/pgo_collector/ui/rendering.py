@@ -20,11 +20,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from pgo_collector.bulk.bulk import BulkProgress
 from pgo_collector.http.context import context_of
 from pgo_collector.model.times import format_time
 from pgo_collector.ui import amounts
 from pgo_collector.ui.links import link_of_name
+from pgo_collector.workers.bulk import BulkProgress
 
 _FILTERS = (
     amounts.amount, amounts.nanos, amounts.size, amounts.count, amounts.percent, amounts.points,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.catalog.summaries import Summaries
-from pgo_collector.http.captures import Captures
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.source_links import SourceLinks
@@ -16,6 +15,7 @@ from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.reports import Reports
 from pgo_collector.store.binaries import Binaries
+from pgo_collector.submits.captures import Captures
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions

@@ -14,7 +14,7 @@ from math import ceil
 
 from starlette.requests import Request
 
-from pgo_collector.http.connection_pool import network_of
+from pgo_collector.connections.connection_pool import network_of
 from pgo_collector.http.keys import Key, digest_of
 
 # The number of addresses and keys to remember, the latest ones: about 2 MB.

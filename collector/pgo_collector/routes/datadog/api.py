@@ -13,12 +13,12 @@ from pgo_collector.errors import PushInvalid
 from pgo_collector.http.auth import allow_anyone, require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.forms import FORM, form_boundary, is_form
-from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, parameters
 from pgo_collector.routes.datadog.errors import INFO, KEY_HEADER, UPLOAD
 from pgo_collector.routes.datadog.upload import UploadOptions, unpack_upload
-from pgo_collector.routes.pyroscope.naming import UNKNOWN_SERVICE, Sender
+from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender
+from pgo_collector.submits.submits import Ingest
 
 # Tags that an agent adds when it forwards an upload.
 _AGENT_TAGS = "X-Datadog-Additional-Tags"

@@ -30,7 +30,7 @@ from pgo_collector.http.selections import parse_time
 from pgo_collector.model.series import Series
 from pgo_collector.routes.datadog.compression import unframed
 from pgo_collector.routes.datadog.naming import ProfileName, go_profile, labels_of, profiles_in
-from pgo_collector.routes.pyroscope.naming import Sender, Target
+from pgo_collector.routes.push.naming import Sender, Target
 
 _MOST_PROFILES = "PGOF_PUSH_PROFILES"
 _EVENT = "event"

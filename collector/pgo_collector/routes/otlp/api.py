@@ -19,7 +19,6 @@ from pgo_collector.engine.start_lines import Tables
 from pgo_collector.errors import ContentTypeUnknown, ParameterInvalid, PushRefused, Refusal
 from pgo_collector.http.auth import DirectRoute, require_key
 from pgo_collector.http.context import context_of
-from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.problems import describe_error
@@ -29,6 +28,7 @@ from pgo_collector.routes.otlp.naming import patterns_of
 from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export
 from pgo_collector.routes.pyroscope.api import sender_of
 from pgo_collector.settings import Settings
+from pgo_collector.submits.submits import Ingest
 
 # The header of opentelemetry-proto's pull request 857, for when the wire changes again; there is only 1 yet.
 _VERSION = "OTLP-Profiles-Development-Version"

@@ -22,7 +22,7 @@ from pgo_collector.routes.otlp.convert import Converted, Origin, Reading, Room, 
 from pgo_collector.routes.otlp.dictionary import Dictionary
 from pgo_collector.routes.otlp.naming import name_of, target_of
 from pgo_collector.routes.otlp.versions import READ, check_tables, is_before_1_10
-from pgo_collector.routes.pyroscope.naming import Sender, Target
+from pgo_collector.routes.push.naming import Sender, Target
 
 _NAME = "an ExportProfilesServiceRequest"
 _PPROF = "pprof"

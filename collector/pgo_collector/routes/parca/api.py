@@ -13,15 +13,15 @@ from starlette.responses import Response
 
 from pgo_collector.errors import ContentTypeUnknown, NotOffered
 from pgo_collector.http.auth import require_key
-from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.problems import Dialect
 from pgo_collector.routes.parca.parca_pb2 import ShouldInitiateUploadResponse
 from pgo_collector.routes.parca.write_raw import WriteOptions, unpack_write_raw
+from pgo_collector.routes.push.errors import connect_error
+from pgo_collector.routes.push.messages import PROTOBUF, media_type_of
 from pgo_collector.routes.pyroscope.api import sender_of
-from pgo_collector.routes.pyroscope.errors import connect_error
-from pgo_collector.routes.pyroscope.messages import PROTOBUF, media_type_of
+from pgo_collector.submits.submits import Ingest
 
 _STORE = "/parca.profilestore.v1alpha1.ProfileStoreService"
 _DEBUGINFO = "/parca.debuginfo.v1alpha1.DebuginfoService"

@@ -15,13 +15,13 @@ from starlette.responses import Response
 from pgo_collector.errors import NothingSelected
 from pgo_collector.http.auth import allow_anyone, require_key
 from pgo_collector.http.context import context_of
-from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.merges.merges import Merges
 from pgo_collector.routes.profefe.envelope import PREFIX, Envelope
 from pgo_collector.routes.profefe.profiles import profile_routes, submit_routes
 from pgo_collector.store.store import Store
+from pgo_collector.submits.submits import Ingest
 
 # profefe answers with all four fields; here the version identifies the build.
 _VERSION = {"version": version("pgo-collector"), "commit": "", "build_time": "", "go_version": ""}

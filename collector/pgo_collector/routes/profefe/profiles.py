@@ -15,7 +15,6 @@ from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import NoSuchProfile, NothingSelected, ParameterInvalid
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.merges.inputs import until_none_is_gone
 from pgo_collector.merges.making import OpenMerge
@@ -37,6 +36,7 @@ from pgo_collector.routes.profefe.parameters import (
     series_of,
 )
 from pgo_collector.store.store import Store
+from pgo_collector.submits.submits import Ingest
 
 _PATH = "/profiles"
 # The approximate size of a list's entry, in bytes, besides the service, the labels and the id.

@@ -1,7 +1,6 @@
 """Pyroscope's API, as its SDKs and Grafana Alloy push to it, and as Grafana reads from it.
 
-Pushing: `api` has the routes, `push` and `ingest` take their bodies apart, and `naming` says which series a
-profile belongs to. Reading: `querier` has the calls, `selector` and `matching` find what their selectors
-mean, `profile_types` has Grafana's names of our types, and `profiles` asks the workers. `make lock` makes the
-classes of the messages from `push.proto` and `querier.proto`.
+Pushing: `api` has the routes, `push` and `ingest` take their bodies apart. Reading: `querier` and `render`
+have the calls, `encoding` and `flamebearer` write their answers. `make lock` makes the classes of the
+messages from `push.proto` and `querier.proto`.
 """

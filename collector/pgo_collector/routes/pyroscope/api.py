@@ -13,14 +13,14 @@ from starlette.responses import Response
 
 from pgo_collector.http.auth import DirectRoute, require_key
 from pgo_collector.http.context import context_of
-from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
-from pgo_collector.routes.pyroscope.errors import INGEST, PUSH
+from pgo_collector.routes.push.errors import INGEST, PUSH
+from pgo_collector.routes.push.messages import JSON, PROTOBUF, is_json
+from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender
 from pgo_collector.routes.pyroscope.ingest import ingest_options, unpack_ingest
-from pgo_collector.routes.pyroscope.messages import JSON, PROTOBUF, is_json
-from pgo_collector.routes.pyroscope.naming import UNKNOWN_SERVICE, Sender
 from pgo_collector.routes.pyroscope.push import PushOptions, unpack_push
+from pgo_collector.submits.submits import Ingest
 
 # The tenant of clients that name none.
 _ANONYMOUS = "anonymous"

@@ -12,7 +12,7 @@ from pprof_merge import Limits, inflate
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import LabelsInvalid, PushInvalid
-from pgo_collector.routes.pyroscope.naming import Sender, Target
+from pgo_collector.routes.push.naming import Sender, Target
 from pgo_collector.routes.pyroscope.push_pb2 import PushRequest, RawProfileSeries
 
 _NAME = "a push.v1.PushRequest"

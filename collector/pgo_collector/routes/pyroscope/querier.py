@@ -23,16 +23,16 @@ from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import parameters
+from pgo_collector.queries.grafana.matching import HIDDEN, SERVICE_NAME, Match, Series, Span, check_labels
+from pgo_collector.queries.grafana.profile_types import TYPE_LABELS, ProfileType
+from pgo_collector.queries.grafana.profiles import Profiles, Query
+from pgo_collector.queries.grafana.reading import Grouping, GroupLabels, Points, Reading, Steps
+from pgo_collector.queries.grafana.selector import parse_selectors
+from pgo_collector.routes.push.errors import QUERIER, SETTINGS
+from pgo_collector.routes.push.messages import PROTOBUF, Messages, answer, is_json, written_answer
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
 from pgo_collector.routes.pyroscope.encoding import pprof_message, profile_message, written
-from pgo_collector.routes.pyroscope.errors import QUERIER, SETTINGS
 from pgo_collector.routes.pyroscope.flamebearer import flame_graph_message
-from pgo_collector.routes.pyroscope.matching import HIDDEN, SERVICE_NAME, Match, Series, Span, check_labels
-from pgo_collector.routes.pyroscope.messages import PROTOBUF, Messages, answer, is_json, written_answer
-from pgo_collector.routes.pyroscope.profile_types import TYPE_LABELS, ProfileType
-from pgo_collector.routes.pyroscope.profiles import Profiles, Query
-from pgo_collector.routes.pyroscope.reading import Grouping, GroupLabels, Points, Reading, Steps
-from pgo_collector.routes.pyroscope.selector import parse_selectors
 
 Asked = TypeVar("Asked", bound=Message)
 Call = Callable[[Request, Asked], Awaitable[Message]]

@@ -16,12 +16,12 @@ from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.keys import Scope
 from pgo_collector.model.profile_types import OTHER
 from pgo_collector.model.selection import Matcher, Selection
-from pgo_collector.routes.pyroscope.profile_types import (
+from pgo_collector.queries.grafana.profile_types import (
     PROFILE_TYPES,
     TYPE_LABELS,
     ProfileType,
 )
-from pgo_collector.routes.pyroscope.selector import LabelMatcher
+from pgo_collector.queries.grafana.selector import LabelMatcher
 
 SERVICE_NAME = "service_name"
 # The label of profiles of the type `other` that has their name.

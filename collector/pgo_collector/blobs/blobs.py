@@ -3,7 +3,7 @@
     <service>/<type>/<key>=<value>/…/<YYYY-MM-DD>/<time_nanos>-<sha256 of the bare protobuf>.pb.gz
     <same stem>.inputs      beside a combined blob: the profiles inside it, by time, sha256 and series
 
-A combined blob is sealed with the same text, so .inputs can be restored from it: see `engine.seals`.
+A combined blob is sealed with the same text, so .inputs can be restored from it: see `blobs.seals`.
 
 Labels are percent-encoded and sorted by key. A label that a roll-up dropped has no value.
 
@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pgo_collector.engine.seals import FOOTER_BYTES, read_seal, seal, seal_size
+from pgo_collector.blobs.files import sync_file
+from pgo_collector.blobs.seals import FOOTER_BYTES, read_seal, seal, seal_size
+from pgo_collector.blobs.storage import NewBlob, Storage
 from pgo_collector.errors import InputsDamaged, StorageFails
 from pgo_collector.model.blob_names import BlobName, Identity, inputs_name
 from pgo_collector.model.series import Series
-from pgo_collector.storage.files import sync_file
-from pgo_collector.storage.storage import NewBlob, Storage
 
 # Stands for no labels in a line of .inputs; it parses as an empty text does.
 _NO_LABELS = ","

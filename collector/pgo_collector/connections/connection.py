@@ -21,7 +21,13 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER, FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from pgo_collector.http.connection_pool import Admission, ConnectionLimits, ConnectionPool, Phase, network_of
+from pgo_collector.connections.connection_pool import (
+    Admission,
+    ConnectionLimits,
+    ConnectionPool,
+    Phase,
+    network_of,
+)
 from pgo_collector.http.problems import Problem
 
 # How long a stopping server waits for the first request of a connection.

@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-from pgo_collector.storage.copies import Copies
+from pgo_collector.blobs.copies import Copies
 
 MISSING = -1
 # The areas beside the blobs: see `releases.folder`, `store.binaries` and `engine.start_lines`.
 RELEASES, BINARIES, START_LINES = AREAS = "releases", "binaries", "start_lines"
 # An area for the object that says whose the bucket is: see `store.claim`.
 CLAIM = "claim"
-# An area for what is only there while profiles are being stored: see `store.undated`.
+# An area for what is only there while profiles are being stored: see `store.group_commit`.
 UNDATED = "undated"
 
 

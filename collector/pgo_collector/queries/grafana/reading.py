@@ -37,9 +37,9 @@ from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series as BlobSeries
 from pgo_collector.queries.fleet import Fleet
-from pgo_collector.routes.pyroscope.matching import HIDDEN, SERVICE_NAME
-from pgo_collector.routes.pyroscope.profile_types import TYPE_LABELS
-from pgo_collector.routes.pyroscope.profiles import Profiles, Query, Selected
+from pgo_collector.queries.grafana.matching import HIDDEN, SERVICE_NAME
+from pgo_collector.queries.grafana.profile_types import TYPE_LABELS
+from pgo_collector.queries.grafana.profiles import Profiles, Query, Selected
 from pgo_collector.store.store import not_stored
 
 # The values of a group's labels, by name, and of one of its points: its time in ms, and the sum.

@@ -6,9 +6,9 @@ import os
 import sys
 from typing import NoReturn
 
-from pgo_collector.bulk.bulk import require_dask
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.settings import dask_address, split_address
+from pgo_collector.workers.bulk import require_dask
 
 # How much Dask watches its worker. By itself it samples the stack of the thread that works a hundred times a
 # second, and more, which takes a twentieth of the time. A variable that is set already stays.
@@ -48,7 +48,7 @@ def run_worker(scheduler: str, host: str, megabytes: int) -> NoReturn:
         f"{megabytes}MiB",
         "--no-dashboard",
         "--preload",
-        "pgo_collector.bulk.parts",
+        "pgo_collector.workers.bulk_parts",
     )
 
 

@@ -21,9 +21,9 @@ from pgo_collector.errors import (
     NoSuchTarget,
     SettingsInvalid,
 )
-from pgo_collector.http.ingest import Ingest
 from pgo_collector.model.capture_targets import CaptureTarget
 from pgo_collector.settings import Settings
+from pgo_collector.submits.submits import Ingest
 from pgo_collector.traces.spans import span
 
 # So many bytes of an answer that is no profile are shown: agents say there what is wrong.

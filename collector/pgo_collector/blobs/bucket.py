@@ -27,6 +27,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 from obstore.store import ObjectStore, from_url
 
+from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.storage import MISSING, Change, Listed, Lister, NewBlob, Stored
 from pgo_collector.errors import (
     CopyDamaged,
     NameTooLong,
@@ -35,8 +37,6 @@ from pgo_collector.errors import (
     StorageSlow,
     StorageUnusable,
 )
-from pgo_collector.storage.copies import Copies
-from pgo_collector.storage.storage import MISSING, Change, Listed, Lister, NewBlob, Stored
 from pgo_collector.traces.spans import span
 
 if TYPE_CHECKING:

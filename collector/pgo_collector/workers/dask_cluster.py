@@ -21,15 +21,15 @@ import numpy as np
 import structlog
 from distributed import Client
 
-from pgo_collector.bulk.bulk import BulkProgress, OwnWorkers
-from pgo_collector.bulk.parts import ReadPart, inspect_part, read_part
+from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE, ChosenBlobs
 from pgo_collector.engine.tasks import Unreadable, absorb_rows, missing_rows
 from pgo_collector.errors import CollectorError
 from pgo_collector.model.facts import Facts
 from pgo_collector.settings import Settings
-from pgo_collector.storage.storage import Storage
+from pgo_collector.workers.bulk import BulkProgress, OwnWorkers
+from pgo_collector.workers.bulk_parts import ReadPart, inspect_part, read_part
 from pgo_collector.workers.pool import Workers
 
 # Blobs in a range. More blobs share more names and stacks, which then travel once; but a range is what is

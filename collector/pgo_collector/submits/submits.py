@@ -16,16 +16,16 @@ from pgo_collector.engine.pushes import PlacedProfile, PushBody, Unpack, validat
 from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, validate_bodies
 from pgo_collector.errors import EmptyBody, EmptyProfile, PushRefused, Refusal
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.body import BodyBound, BodyReader
 from pgo_collector.http.context import context_of
 from pgo_collector.model.series import Series
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import remove_push
 from pgo_collector.store.group_commit import Submission, Submitted
-from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.store import Store, not_stored
+from pgo_collector.submits.batcher import SubmitBatcher
+from pgo_collector.submits.body import BodyBound, BodyReader
+from pgo_collector.submits.quotas import Quotas
 from pgo_collector.traces.spans import span
-from pgo_collector.workers.batcher import SubmitBatcher
 
 _EXPECTED = "a profile, gzip or bare protobuf"
 

@@ -8,12 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.tasks import Unreadable, inspect_all
 from pgo_collector.errors import DaskUnavailable
 from pgo_collector.model.facts import Facts
 from pgo_collector.settings import Settings
-from pgo_collector.storage.storage import Storage
 from pgo_collector.workers.pool import Workers
 
 
@@ -104,7 +104,7 @@ async def open_bulk(
         yield own
         return
     require_dask()
-    from pgo_collector.bulk.dask_cluster import DaskCluster  # noqa: PLC0415 - it takes half a second
+    from pgo_collector.workers.dask_cluster import DaskCluster  # noqa: PLC0415 - it takes half a second
 
     async with DaskCluster(settings, workers, own, new_part) as cluster:
         yield cluster

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from pgo_collector.storage.copies import Copies
-from pgo_collector.storage.files import (
+from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.files import (
     make_folder,
     new_part,
     remove_empty,
@@ -17,7 +17,7 @@ from pgo_collector.storage.files import (
     sync_folder,
     write_file,
 )
-from pgo_collector.storage.storage import MISSING, Change, Listed, Lister, NewBlob, Stored
+from pgo_collector.blobs.storage import MISSING, Change, Listed, Lister, NewBlob, Stored
 from pgo_collector.traces.spans import span
 
 # Bytes of a path, as Linux takes it.

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import ContentTypeUnknown, EmptyBody, ParameterInvalid
-from pgo_collector.http.body import BodyBound, BodyReader
 from pgo_collector.routes.pyroscope.encoding import written
 from pgo_collector.routes.pyroscope.push import NOT_JSON
 from pgo_collector.store.store import Store
+from pgo_collector.submits.body import BodyBound, BodyReader
 
 T = TypeVar("T", bound=Message)
 

@@ -18,7 +18,7 @@ from pgo_collector.model.profile_types import OTHER
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import Series as BlobSeries
 from pgo_collector.queries.fleet import MAX_SERVICES
-from pgo_collector.routes.pyroscope.matching import (
+from pgo_collector.queries.grafana.matching import (
     PROFILE_NAME,
     KindKey,
     Kinds,
@@ -27,14 +27,14 @@ from pgo_collector.routes.pyroscope.matching import (
     Series,
     Span,
 )
-from pgo_collector.routes.pyroscope.profile_types import (
+from pgo_collector.queries.grafana.profile_types import (
     READ,
     VARIED,
     ProfileType,
     parse_profile_type,
     types_read,
 )
-from pgo_collector.routes.pyroscope.selector import LabelMatcher, check_count, parse_selector
+from pgo_collector.queries.grafana.selector import LabelMatcher, check_count, parse_selector
 from pgo_collector.store.store import Store
 
 # Services, with their types and names of profiles, of which one profile is read for what it measures.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from pprof_merge import Collection, keep_heap_anyway, trim_after, trim_heap
 
+from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE
 from pgo_collector.engine.packing import pack_to_send
@@ -18,7 +19,6 @@ from pgo_collector.engine.row_cache import Rows
 from pgo_collector.engine.tasks import Unreadable, inspect_all
 from pgo_collector.errors import EngineDiffers
 from pgo_collector.model.facts import Facts
-from pgo_collector.storage.storage import Storage
 
 
 class ReadPart(NamedTuple):

@@ -15,7 +15,7 @@ from pgo_collector.errors import Refusal
 from pgo_collector.model.series import Series
 from pgo_collector.store.group_commit import Submission
 from pgo_collector.store.store import Store
-from pgo_collector.workers.batcher import SubmitBatcher
+from pgo_collector.submits.batcher import SubmitBatcher
 
 _log = structlog.get_logger()
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from pgo_collector.storage.files import PART_SUFFIX, new_part
+from pgo_collector.blobs.files import PART_SUFFIX, new_part
 
 
 class Copies(NamedTuple):

@@ -19,9 +19,9 @@ from pgo_collector.engine.tasks import Unreadable
 from pgo_collector.errors import InputsDamaged, TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Facts
-from pgo_collector.store.disk_diff import Differences, find_differences
+from pgo_collector.starting.disk_diff import Differences, find_differences
+from pgo_collector.store.group_commit import UndatedTimes
 from pgo_collector.store.store import Store
-from pgo_collector.store.undated import UndatedTimes
 
 # Blobs that a worker reads in one task, and blobs that are counted in one transaction.
 _BATCH = 64

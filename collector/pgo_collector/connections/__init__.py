@@ -1,0 +1,5 @@
+"""Connections: the sockets below HTTP, each with its bounds of time, size and number.
+
+`connection` is one TCP connection, `connection_pool` counts all of them and says which may stay, and
+`drained_body` is an ASGI layer that reads what a route has left of a body before the answer ends.
+"""
