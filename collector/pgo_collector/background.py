@@ -59,7 +59,7 @@ class BackgroundTasks:
             except Exception as error:  # noqa: BLE001 - whatever it is, the task has to go on
                 if time.monotonic() - begin > _LONGEST_SECONDS:
                     pause = _SHORTEST_SECONDS
-                _log.exception("a background task failed, starting it again", task=name, seconds=pause)
+                _log.exception("background task failed", task=name, seconds=pause)
                 self.failing[name] = f"{type(error).__name__}, started again within {pause:g} seconds"
             else:
                 return

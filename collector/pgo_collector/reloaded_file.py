@@ -42,7 +42,7 @@ class ReloadedFile(ABC):
             text = self.path.read_bytes()
         except OSError as error:
             if self._is_readable:
-                _log.error("keys unreadable, the last ones stay", file=str(self.path), reason=error.strerror)
+                _log.error("keys unreadable", file=str(self.path), reason=error.strerror)
             self._is_readable = False
             return
         if text != self.text or not self._is_readable:

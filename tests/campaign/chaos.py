@@ -48,7 +48,7 @@ GAP_SECONDS: Final = 10.0
 # Everything else is well again within this time.
 WELL_SECONDS: Final = 20.0
 # Events of the log that no fault from outside excuses.
-_NEVER: Final = ("unexpected error", "not done any more until the next start")
+_NEVER: Final = ("unexpected error",)
 SETTINGS: Final = {
     "PGOF_WORKERS": "2",
     "PGOF_ROWS_MEGABYTES": "16",

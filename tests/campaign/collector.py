@@ -117,10 +117,13 @@ class Collector(Server):
         return process
 
 
+_ROUTINE = {"merge made", "upkeep done", "profiles combined", "days rolled up"}
+
+
 def _is_routine(line: dict[str, object]) -> bool:
     status = line.get("status", 0)
     went_well = line.get("event") == "request" and isinstance(status, int) and status < 500
-    return went_well or line.get("event") in {"merged", "upkeep done", "combined", "rolled up"}
+    return went_well or line.get("event") in _ROUTINE
 
 
 def _groups() -> Iterator[tuple[int, int]]:

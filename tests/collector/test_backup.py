@@ -168,8 +168,8 @@ def test_a_backup_is_of_one_moment_while_everything_changes(server: Server) -> N
         over.set()
         for thread in threads:
             thread.join()
-    assert server.events("combined")
-    assert server.events("deleted by age or size")
+    assert server.events("profiles combined")
+    assert server.events("profiles expired")
 
 
 def test_a_blob_deleted_during_a_backup_is_copied_from_its_replacement(server: Server) -> None:

@@ -378,7 +378,7 @@ def test_while_the_store_hangs_requests_say_so_in_time(stopped: Server, gateway:
         assert server.client.get("/healthz").status_code == 200
     assert server.submit(profile_of("b")).status_code == 204
     assert tally(server.merge().content) == {"a": 1, "b": 1}
-    assert not server.events("a worker process hangs, starting a new one")
+    assert not server.events("worker hung")
 
 
 def test_a_killed_collector_loses_and_doubles_nothing(server: Server) -> None:
@@ -422,7 +422,7 @@ def test_objects_of_others_are_left_alone(server: Server, gateway: Gateway) -> N
         gateway.request("PUT", f"{place}/{name}", b"not ours").raise_for_status()
     server.start()
     assert tally(server.merge().content) == {"a": 1}
-    assert {line["file"].rpartition("/")[2] for line in server.events("not ours, ignored")} >= {
+    assert {line["file"].rpartition("/")[2] for line in server.events("unknown file ignored")} >= {
         "notes.txt",
         "notes",
         "x.pb.gz",

@@ -28,7 +28,7 @@ def kept(server: Server) -> list[Path]:
 
 
 def formats_made(server: Server) -> list[str]:
-    return [line["format"] for line in server.events("merged")]
+    return [line["format"] for line in server.events("merge made")]
 
 
 def test_every_format_is_the_engines(server: Server, go_profiles: list[bytes]) -> None:
@@ -46,7 +46,7 @@ def test_every_format_is_the_engines(server: Server, go_profiles: list[bytes]) -
         assert get.headers["ETag"] == f'"{hashlib.sha256(get.content).hexdigest()}-{name}"'
         etags.add(get.headers["ETag"])
     assert len(etags) == 4
-    server.wait_for_log("merged", 4)
+    server.wait_for_log("merge made", 4)
     assert formats_made(server) == ["pprof", *PEOPLES]
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_merge_is_made_anew(server: Server, damage: bytes) -> None:
     file.write_bytes(damage)
     assert server.merge(format_="folded").content == b"a 10000000\n"
     assert tally(server.merge().content) == {"a": 1}
-    server.wait_for_log("a merge is damaged, made anew")
+    server.wait_for_log("kept merge damaged")
 
 
 def test_what_a_crash_leaves_in_merged_is_swept(server: Server) -> None:
@@ -160,7 +160,7 @@ def test_what_a_crash_leaves_in_merged_is_swept(server: Server) -> None:
     server.restart()
     assert kept(server) == files
     assert server.merge(format_="folded").content == content
-    assert not server.events("not ours, ignored")
+    assert not server.events("unknown file ignored")
 
 
 def test_a_combine_stores_the_merge_and_answers_in_the_format(server: Server) -> None:

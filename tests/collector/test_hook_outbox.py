@@ -83,7 +83,7 @@ def test_waiting_events_survive_a_catalog_of_another_version(hooked: Server) -> 
         catalog.exec_driver_sql("UPDATE catalog_version SET version_num = '3.0'")
     with Receiver(port=receiver.port) as back:
         server.start()
-        assert server.events("the catalog is another version's, made anew from the blobs")
+        assert server.events("catalog tables replaced")
         back.wait_for(2)
         wait_until_none_wait(server)
         send(server, *"ab")
@@ -102,8 +102,8 @@ def test_a_catalog_from_before_there_were_events_is_kept_as_it_is(hooked: Server
         catalog.exec_driver_sql("PRAGMA user_version = 4")
     with Receiver() as receiver:
         server = started(hooked, receiver)
-        assert not server.events("the catalog is another version's, made anew from the blobs")
-        assert not server.events("profiles taken in")
+        assert not server.events("catalog tables replaced")
+        assert not server.events("profiles recovered")
         send(server, *"abc")
         receiver.wait_for(1)
         wait_until_none_wait(server)
@@ -122,7 +122,7 @@ def test_a_profile_that_was_not_counted_before_a_kill_gets_its_event_at_the_star
             catalog.exec_driver_sql("DELETE FROM profiles WHERE blob_id = (SELECT max(id) FROM blobs)")
             catalog.exec_driver_sql("DELETE FROM blobs WHERE id = (SELECT max(id) FROM blobs)")
         server.start()
-        assert server.events("profiles taken in")
+        assert server.events("profiles recovered")
         receiver.wait_for(3)
         wait_until_none_wait(server)
         send(server, "b")

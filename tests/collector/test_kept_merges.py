@@ -194,4 +194,4 @@ def test_a_kept_merge_says_what_it_leaves_out_as_a_new_one_does(server: Server) 
         assert answer.content == made.content
         for name in ("ETag", "PGO-Left-Out", "Content-Length"):
             assert answer.headers[name] == made.headers[name]
-    assert not server.events("merged")
+    assert not server.events("merge made")

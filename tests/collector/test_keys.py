@@ -89,7 +89,7 @@ def test_keys_rotate_without_a_restart(server: Server) -> None:
 
 def test_a_keys_file_that_vanishes_leaves_the_last_keys(server: Server) -> None:
     server.submit_keys.unlink()
-    assert server.wait_for_log("keys unreadable, the last ones stay")["file"] == str(server.submit_keys)
+    assert server.wait_for_log("keys unreadable")["file"] == str(server.submit_keys)
     assert server.submit(profile_of("a")).status_code == 204
     server.submit_keys.write_text("new\n")
     wait_for_status(server, "new", 204)
@@ -116,7 +116,7 @@ def test_lines_that_become_malformed_are_skipped_and_logged_without_the_key(serv
     wait_for_status(server, "another", 204)
     assert server.submit(profile_of("a"), "key-of-old").status_code == 403
     assert server.submit(profile_of("a")).status_code == 403
-    logged = server.events("key malformed, its line is skipped")
+    logged = server.events("key malformed")
     assert [(line["file"], line["line"], line["reason"]) for line in logged] == [
         (str(server.submit_keys), 1, NOT_A_FIELD),
         (str(server.submit_keys), 3, NO_KEY),
@@ -127,7 +127,7 @@ def test_lines_that_become_malformed_are_skipped_and_logged_without_the_key(serv
 
 def test_a_slip_in_the_only_line_locks_nobody_out(server: Server) -> None:
     server.submit_keys.write_text(f"{Server.submit_key} service=\n")
-    assert server.wait_for_log("no line has a key, the last ones stay")["file"] == str(server.submit_keys)
+    assert server.wait_for_log("keys not replaced")["file"] == str(server.submit_keys)
     assert server.submit(profile_of("a")).status_code == 204
     server.submit_keys.write_text("\n")
     wait_for_status(server, Server.submit_key, 403)
@@ -138,10 +138,10 @@ def test_a_key_with_blanks_is_taken_and_pointed_out(stopped: Server) -> None:
     stopped.start()
     assert stopped.submit(profile_of("a"), "open sesame servcie=shop").status_code == 204
     assert stopped.submit(profile_of("a"), "open").status_code == 403
-    assert stopped.wait_for_log("key with blanks in it")["line"] == 2
+    assert stopped.wait_for_log("key has blanks")["line"] == 2
     stopped.submit_keys.write_text("new key\n")
     wait_for_status(stopped, "new key", 204)
-    assert stopped.wait_for_log("key with blanks in it", 2)["line"] == 1
+    assert stopped.wait_for_log("key has blanks", 2)["line"] == 1
 
 
 def test_a_key_can_be_given_by_its_digest(stopped: Server) -> None:

@@ -28,7 +28,7 @@ def test_a_folder_that_pgo_fleet_filled_is_taken_in(stopped: Server, go_profiles
     stopped.start()
     assert {path.name for path in stopped.data.glob("*.pgo")} == {*bad, "folder.pgo"}
     assert len(stopped.blobs()) == len(files) - 1
-    warned = {line["file"]: line["reason"] for line in stopped.events("not taken in, stays")}
+    warned = {line["file"]: line["reason"] for line in stopped.events("pgo-fleet file skipped")}
     assert set(warned) == {str(stopped.data / name) for name in bad}
     assert all(warned.values())
     names = stopped.merge().content

@@ -235,7 +235,7 @@ def test_profiles_that_are_read_ahead_are_told(metered: Server) -> None:
     for name in "abc":
         metered.submit(profile_of(name))
     metered.restart()
-    metered.wait_for_log("rows are there")
+    metered.wait_for_log("rows loaded")
     samples = scraped(metered)
     assert (samples["warmed_profiles"], samples["warming_profiles"]) == (3, 3)
 

@@ -19,7 +19,7 @@ from tests.collector.test_start import DATA_FOLDERS
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server
 
-MADE_ANEW = "the catalog is another version's, made anew from the blobs"
+MADE_ANEW = "catalog tables replaced"
 # What a step to a newer minor version may do.
 ADDED = (
     "ALTER TABLE blobs ADD COLUMN origin TEXT",
@@ -125,5 +125,5 @@ def test_a_catalog_of_this_major_version_from_before_migrations_stays(server: Se
             table.drop(catalog)
     server.start()
     assert not server.events(MADE_ANEW)
-    assert not server.events("profiles taken in")
+    assert not server.events("profiles recovered")
     assert tally(server.merge().content) == {"a": 1}

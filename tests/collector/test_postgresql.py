@@ -273,7 +273,7 @@ def test_a_folder_moves_from_sqlite_to_postgresql(server: Server, tmp_path: Path
         assert embedded.stop() == 0
         embedded.catalogs = server.catalogs
         embedded.start()
-        assert embedded.events("profiles taken in")
+        assert embedded.events("profiles recovered")
         assert embedded.merge().content == merged
 
 

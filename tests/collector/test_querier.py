@@ -151,7 +151,7 @@ def test_a_combined_profile_keeps_its_series(stopped: Server) -> None:
     for pod in ("a", "b"):
         query = {"service": "shop", "labels": f"region=eu,pod={pod}"}
         assert stopped.submit(profile_of(pod), query=query).status_code == 204
-    stopped.wait_for_log("rolled up")
+    stopped.wait_for_log("days rolled up")
     assert values(stopped, "pod") == ["a", "b"]
     assert values(stopped, "pod", start=NOW_MS, end=NOW_MS) == ["a", "b"]
 

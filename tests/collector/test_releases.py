@@ -150,7 +150,7 @@ def test_the_merge_is_looked_at_no_more_often_than_asked_for(stopped: Server) ->
     for name in "ab":
         stopped.submit(profile_of(name))
         assert number_in(stopped) == 1
-    assert len(stopped.events("merged")) == 1
+    assert len(stopped.events("merge made")) == 1
     assert stopped.releases(method="POST").status_code == 201
     assert number_in(stopped) == 2
 
@@ -163,7 +163,7 @@ def test_a_merge_is_compared_once(drifting: Server) -> None:
     for _ in "123":
         drifting.release()
     drifting.wait_for_log("request", len(VERSION_1) + 6)
-    (compared,) = drifting.events("compared")
+    (compared,) = drifting.events("release compared")
     assert compared["release"] == 1
     assert 0.85 < compared["overlap"] < 1
 
@@ -312,10 +312,10 @@ def test_formats_are_of_the_release_and_kept_with_it(server: Server) -> None:
             assert answer.content == expected
             assert answer.headers["ETag"] == f'"{hashlib.sha256(expected).hexdigest()}-{name}"'
             assert answer.headers["Content-Type"] == FORMATS[name].media_type
-    assert len(server.events("converted")) == 2
+    assert len(server.events("release converted")) == 2
     server.restart()
     assert server.release(1, format_="folded").content == FORMATS["folded"].write(merge_of(VERSION_1))
-    assert not server.events("converted")
+    assert not server.events("release converted")
     assert server.release(format_="svg").status_code == 400
     (kept,) = server.area("releases").rglob("1.*-folded")
     kept.write_bytes(b"damaged")
@@ -358,7 +358,7 @@ def test_one_that_lacks_blobs_says_of_how_many(server: Server) -> None:
 def test_the_log_says_which_release_was_given_and_made(server: Server) -> None:
     server.submit(profile_of("a"))
     etag = server.release().headers["ETag"].strip('"')
-    made = server.wait_for_log("released")
+    made = server.wait_for_log("release made")
     assert (made["release"], made["reason"], made["overlap"]) == (1, "first", None)
     line = server.wait_for_log("request", 2)
     assert (line["release"], line["profile"]) == (1, etag)

@@ -49,7 +49,7 @@ def test_is_the_engines(filled: Server, go_profiles: list[bytes]) -> None:
     for changing in ("times", "outliers"):
         del found[changing], expected[changing]
     assert found == expected
-    assert filled.wait_for_log("reported")["blobs"] == len(go_profiles)
+    assert filled.wait_for_log("report made")["blobs"] == len(go_profiles)
 
 
 def test_series_say_which_versions_and_instances(server: Server) -> None:

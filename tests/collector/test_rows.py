@@ -300,7 +300,7 @@ def test_after_a_stop_no_blob_is_read_again(server: Server) -> None:
     for blob in server.blobs():
         blob.write_bytes(b"")
     server.start()
-    server.wait_for_log("rows are there")
+    server.wait_for_log("rows loaded")
     assert server.client.get("/readyz").json()["rows"] == {"read": 2, "of": 2}
     server.submit(profile_of("c"))
     answer = server.merge()
@@ -313,8 +313,8 @@ def test_after_a_kill_blobs_are_read_before_they_are_asked_for(server: Server) -
         server.submit(profile_of(f"{number}", time_nanos=EPOCH + number), query={"service": f"s{number % 2}"})
     server.kill()
     server.start()
-    server.wait_for_log("rows are there", 2)
-    assert {line["service"]: line["blobs"] for line in server.events("rows are there")} == {"s0": 3, "s1": 2}
+    server.wait_for_log("rows loaded", 2)
+    assert {line["service"]: line["blobs"] for line in server.events("rows loaded")} == {"s0": 3, "s1": 2}
     assert tally(server.merge(query={"service": "s0"}).content) == {"0": 1, "2": 1, "4": 1}
 
 
@@ -341,7 +341,7 @@ def test_after_a_kill_only_the_last_blobs_are_read_again(server: Server) -> None
         if blob != last:
             blob.write_bytes(b"")
     server.start()
-    server.wait_for_log("rows are there")
+    server.wait_for_log("rows loaded")
     server.submit(profile_of("later", time_nanos=EPOCH + 1001))
     answer = server.merge()
     assert "PGO-Left-Out" not in answer.headers

@@ -38,9 +38,9 @@ pytestmark = pytest.mark.bucket
 # A key that may submit and merge.
 BOTH = "a-key-of-both"
 # The event of profiles that are deleted under a lease which isn't settled.
-KEPT_NAMES = "deleted profiles keep their names for a while"
+KEPT_NAMES = "deletion postponed"
 # The event of a combine that is left out, since a request to delete its blob may still arrive.
-NAME_TAKEN = "not combined, the merge's name is taken"
+NAME_TAKEN = "combine postponed"
 
 
 def add_key(server: Server) -> None:
@@ -299,7 +299,7 @@ def test_upkeep_is_taken_over_from_a_collector_that_died(
         one.start()
         one.wait_for_log("upkeep done")
         assert time.time_ns() // 10**6 >= ends
-        assert not one.events("upkeep is another collector's now")
+        assert not one.events("upkeep skipped")
 
 
 def test_a_killed_collector_holds_nobody_up(gateway: Gateway, postgres: Cluster, tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_killed_collector_holds_nobody_up(gateway: Gateway, postgres: Cluster,
         assert other.combine().status_code == 200
         assert other.submit(profile_of("d")).status_code == 204
         one.start()
-        assert not one.events("profiles taken in")
+        assert not one.events("profiles recovered")
         assert tally(one.merge().content) == dict.fromkeys("abcd", 1)
 
 
@@ -343,7 +343,7 @@ def test_a_lone_collector_has_the_catalog_to_itself_until_it_has_compared_it(
         assert_problem(other.merge(), 404)
         one.stop()
         other.restart()
-        assert other.events("profiles taken in")
+        assert other.events("profiles recovered")
         assert tally(other.merge().content) == dict.fromkeys("ab", 1)
 
 
@@ -358,7 +358,7 @@ def test_a_lost_catalog_is_not_begun_anew_while_a_collector_runs(
             METADATA.drop_all(catalog)
             VERSIONS.drop(catalog)
         other.listen()
-        waiting = other.wait_for_log("another collector has the catalog to itself, waiting")
+        waiting = other.wait_for_log("waiting for catalog")
         assert "its tables are gone, and other collectors still use it" in waiting["reason"]
         for answer in (one.submit(profile_of("b")), one.merge()):
             assert_problem(answer, 503)

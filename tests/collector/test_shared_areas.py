@@ -276,7 +276,7 @@ def test_collectors_have_the_same_releases(two: list[Server]) -> None:
     shutil.rmtree(second.data)
     second.start()
     assert listed(second) == listed(first)
-    assert not second.events("not ours, ignored")
+    assert not second.events("unknown file ignored")
 
 
 def test_collectors_have_the_same_start_lines(two: list[Server]) -> None:

@@ -105,7 +105,7 @@ def test_any_time_can_be_stored(server: Server) -> None:
         assert server.submit(taken_at(profile_of("a"), time_nanos)).status_code == 204
     server.restart()
     assert tally(server.merge().content) == {"a": len(times)}
-    assert not server.events("not ours, ignored")
+    assert not server.events("unknown file ignored")
 
 
 def test_services_are_kept_apart(tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ def test_keys_rotate_without_a_gap(tmp_path: Path) -> None:
             for key in not_yet_or_no_more:
                 assert "PGO-Trace" not in server.client.get("/healthz", headers=signed(key)[1]).headers
         keys.write_text("SECRET_KEY\n")
-        server.wait_for_log("trace keys malformed, the last ones stay")
+        server.wait_for_log("trace keys malformed")
         assert "PGO-Trace" in server.client.get("/healthz", headers=signed(OLD_KEY)[1]).headers
 
 
@@ -363,7 +363,7 @@ def test_a_broken_trace_store_costs_traces_and_no_submit(tmp_path: Path, break_:
             assert submit(server, profile_of(f"p{number}"), signed()[1]).status_code == 204
         wait_until_counted(server, "traces_total", 3, outcome="dropped", outlet="store")
         assert len(server.events("traces dropped")) == 1
-        assert not server.events("not ours, ignored")
+        assert not server.events("unknown file ignored")
         assert server.client.get("/readyz").status_code == 200
     assert before is None or (server.data / FILE).stat().st_size == before
 

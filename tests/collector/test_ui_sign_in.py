@@ -247,7 +247,7 @@ def test_a_session_ends_with_its_key_and_outlives_the_server(server: Server) -> 
     secret.write_bytes(b"damaged")
     server.restart()
     assert stayer.get("/ui/").status_code == 303
-    assert not server.events("not ours, ignored")
+    assert not server.events("unknown file ignored")
 
 
 def test_a_session_holds_at_every_collector_with_the_same_secret(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_every_weight_is_the_engines(server: Server, go_profiles: list[bytes]) -
         assert server.merge(query=query, If_None_Match=get.headers["ETag"]).status_code == 304
         etags.add(get.headers["ETag"])
     assert len(etags) == 5
-    assert len(server.events("merged")) == 5
+    assert len(server.events("merge made")) == 5
     assert server.merge().content == plain.content
 
 
@@ -79,7 +79,7 @@ def test_sum_is_the_merge_itself(shared: Server) -> None:
     shared.submit(profile_of("a"))
     plain, named = shared.merge(), shared.merge(query={"weight": "sum"})
     assert (named.content, named.headers["ETag"]) == (plain.content, plain.headers["ETag"])
-    assert len(shared.events("merged")) <= 1
+    assert len(shared.events("merge made")) <= 1
 
 
 def test_an_idle_second_counts_as_a_busy_one(server: Server) -> None:
@@ -161,7 +161,7 @@ def test_what_has_no_duration_is_left_out_and_named(server: Server) -> None:
         assert cpu_of(answer.content) == {"a": 10_000_000}
         assert 'reason="it has no duration to be weighed by"' in answer.headers["PGO-Left-Out"]
     assert "PGO-Left-Out" not in server.merge().headers
-    assert len(server.events("merged")) == 2
+    assert len(server.events("merge made")) == 2
     assert "PGO-Left-Out" not in server.merge(query={"weight": "instance"}).headers
 
 
@@ -228,11 +228,11 @@ def test_an_unchanged_merge_is_not_weighed_again(server: Server) -> None:
     files = kept(server)
     server.submit(profile_of("a"))  # is there already
     assert server.merge(query=query).content == first.content
-    assert len(server.events("merged")) == 1
+    assert len(server.events("merge made")) == 1
     server.restart()
     again = server.merge(query=query)
     assert (again.content, again.headers["ETag"]) == (first.content, first.headers["ETag"])
-    assert not server.events("merged")
+    assert not server.events("merge made")
     assert kept(server) == files
     files[0].unlink()
     assert server.merge(query=query).content == first.content
@@ -250,7 +250,7 @@ def test_each_half_life_is_another_merge(server: Server) -> None:
     for _ in range(2):
         answers = {server.merge(query={"half_life": f"{days}d"}).content for days in range(1, 6)}
         assert len(answers) == 5
-        assert len(kept(server)) == len(server.events("merged")) == 5
+        assert len(kept(server)) == len(server.events("merge made")) == 5
 
 
 def test_a_combine_makes_one_profile_of_many(server: Server) -> None:
@@ -269,7 +269,7 @@ def test_all_who_wait_share_one_weighing(server: Server, go_profiles: list[bytes
     with ThreadPoolExecutor(4) as clients:
         answers = {*clients.map(lambda _: server.merge(query={"weight": "duration"}).content, range(4))}
     assert len(answers) == 1
-    assert len(server.events("merged")) == 1
+    assert len(server.events("merge made")) == 1
 
 
 def test_a_format_that_cannot_be_made_of_it_is_422(server: Server) -> None:

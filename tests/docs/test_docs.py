@@ -20,6 +20,7 @@ from pgo_agent.serve import create_app as create_agent_app
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.logs import EVENTS
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.warming import Warming
 from pgo_collector.serve.app import AppDependencies, Keys, create_app
@@ -33,6 +34,7 @@ from pgo_collector.workers.pool import Workers
 from starlette.routing import Mount, Route
 
 from tests.collector.bounds import BOUNDS
+from tools.site.reference.events import log_calls
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -191,19 +193,11 @@ def test_make_finds_the_tests_that_it_runs() -> None:
         assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_every_event_of_the_log_is_in_operations() -> None:
-    sources = (Path(pgo_collector.__file__).parent).rglob("*.py")
-    events = {
-        (event, level.replace("exception", "error"))
-        for source in sources
-        for level, event in re.findall(r'_log\.(\w+)\(\s*"([^"]*)"', source.read_text())
-    }
-    rows = re.findall(
-        r"^\| (`.*`) \| (info|warning|error) \|", (DOCS / "operations.md").read_text(), flags=re.MULTILINE
-    )
-    documented = {(event, level) for cell, level in rows for event in re.findall(r"`([^`]*)`", cell)}
+def test_every_event_of_the_log_has_a_short_key_one_place_and_a_meaning() -> None:
+    events = [call.event for call in log_calls(Path(pgo_collector.__file__).parent)]
     assert len(events) > 10
-    assert documented == events
+    assert sorted(events) == sorted(EVENTS)
+    assert [event for event in events if not re.fullmatch(r"[\w-]+( [\w-]+){0,3}", event)] == []
 
 
 def test_every_page_of_the_navigation_is_linked_and_described_on_the_first() -> None:

@@ -58,7 +58,7 @@ def test_killed(tmp_path: Path, killable: KillableZygote, sample: Sample) -> Non
         found = stored(server)
         assert found == after if done else found in (before, after, after + before)
         assert not list((lane.data / "incoming").iterdir())
-        assert not server.events("not ours, ignored")
+        assert not server.events("unknown file ignored")
         assert upload(server, new).status_code == 200
         assert stored(server) == after
 

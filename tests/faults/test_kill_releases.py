@@ -165,7 +165,7 @@ def test_killed(tmp_path: Path, killable: KillableZygote, name: str, sample: Sam
         )
         assert found == after or not done or scenario.instead is not None
         assert not list((lane.data / "incoming").iterdir())
-        assert not server.events("release damaged") + server.events("not ours, ignored")
+        assert not server.events("release damaged") + server.events("unknown file ignored")
         assert scenario.send(server).is_success
         assert seen(server) == after
         answer = server.release()

@@ -139,7 +139,7 @@ class SQLite:
             found = str(error.orig)
         self.close()
         if found:
-            _log.error("the catalog is damaged, events that waited in it are lost", reason=found)
+            _log.error("waiting events lost", reason=found)
             for path in self._path.parent.glob(f"{self._path.name}*"):
                 path.unlink()
 
@@ -173,7 +173,7 @@ class SQLite:
             upgrade(connection)
             _note_major(connection)
         elif not version.is_usable and _remake_tables(connection):
-            _log.warning("the catalog is another version's, made anew from the blobs")
+            _log.warning("catalog tables replaced")
 
     @contextmanager
     def _changing(self) -> Iterator[sa.Connection]:
@@ -189,7 +189,7 @@ class SQLite:
         except sa.exc.DatabaseError as error:
             if self._damage is None and fault_of(error) is Fault.DAMAGED:
                 self._damage = f"it is damaged ({error.orig}): {REINDEX}"
-                _log.error("the catalog is damaged", reason=str(error.orig), fix=REINDEX)
+                _log.error("catalog damaged", reason=str(error.orig), fix=REINDEX)
             raise
 
 

@@ -104,7 +104,7 @@ class ConnectionLimits:
         most = max(descriptors - spare, descriptors // 2)
         if most < settings.max_connections:
             _log.warning(
-                "fewer connections than PGOF_MAX_CONNECTIONS, for lack of file descriptors",
+                "connection limit lowered",
                 connections=most,
                 descriptors=descriptors,
             )
@@ -229,7 +229,7 @@ class ConnectionPool:
         self._unlogged[reason] += 1
         if (now := time.monotonic()) > self._logged_at + _LOG_SECONDS:
             self._logged_at = now
-            _log.warning("requests or connections refused", open=len(self), reasons=dict(self._unlogged))
+            _log.warning("requests refused", open=len(self), reasons=dict(self._unlogged))
             self._unlogged.clear()
 
     def _make_room(self) -> bool:

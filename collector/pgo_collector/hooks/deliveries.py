@@ -100,7 +100,7 @@ class Deliveries:
                 except LeaseHeld:
                     await asyncio.sleep(_LEASE_PAUSE_SECONDS)
                 except (SQLAlchemyError, LeaseLost) as error:
-                    _log.error("events not delivered, the catalog fails", reason=str(error))
+                    _log.error("outbox failed", reason=str(error))
                     # Without a pause, events whose delivery can't be recorded would be sent every second.
                     self._pause(_backoff_seconds(self._failures + 1))
                     await asyncio.sleep(_TICK_SECONDS)
@@ -177,7 +177,7 @@ class Deliveries:
         self._pause(asked)
         if any(attempt.outcome == "gone" for attempt in attempts.values()):
             self._pause(inf)
-            _log.error("the receiver is gone, no event is tried until the next start")
+            _log.error("receiver gone")
         await self._store.write(self._outbox.record_attempts, delivered, failed)
 
     def _pause(self, seconds: float) -> None:

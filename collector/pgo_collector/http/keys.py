@@ -195,17 +195,17 @@ class KeyFile(ReloadedFile):
         """
         keys, file = KeySet.parse(text), str(self.path)
         for line, reason in keys.malformed.items():
-            _log.error("key malformed, its line is skipped", file=file, line=line, reason=reason)
+            _log.error("key malformed", file=file, line=line, reason=reason)
         self._warn_of_blanks(keys)
         if keys.malformed and not keys.keys:
-            _log.error("no line has a key, the last ones stay", file=file)
+            _log.error("keys not replaced", file=file)
             return
         self.keys = keys
         _log.info("keys read", file=file, count=len(keys.keys))
 
     def _warn_of_blanks(self, keys: KeySet) -> None:
         for line in keys.with_blanks:
-            _log.warning("key with blanks in it", file=str(self.path), line=line)
+            _log.warning("key has blanks", file=str(self.path), line=line)
 
 
 def append_line(path: Path, line: str) -> None:

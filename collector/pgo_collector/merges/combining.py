@@ -75,14 +75,14 @@ def _replace(store: Store, lease: Lease, taken: Sequence[Blob], merged: _Merged)
     try:
         if any(blob.name == name for blob in taken):  # the other blobs added no sample to it
             if not lease.is_settled:
-                _log.info("not combined, an earlier request may still arrive", blob=str(name))
+                _log_postponed(name, taken, "an earlier request may still arrive")
                 return  # it would write the .inputs
             inputs_size = store.blobs.write_inputs(name, inputs)
         elif store.catalog.claim(lease, name, facts):
             inputs_size = store.blobs.keep(part, name, inputs)
         else:
             # This very merge was submitted as a profile, or it was deleted and isn't gone yet.
-            _log.info("not combined, the merge's name is taken", blob=str(name), blobs=len(taken))
+            _log_postponed(name, taken, "the name of the merge is taken")
             return
     except StorageFails:
         lease.unsettle()
@@ -90,4 +90,8 @@ def _replace(store: Store, lease: Lease, taken: Sequence[Blob], merged: _Merged)
     size = store.blobs.size(name)  # of the file with its seal
     combined = Combined(name, dataclasses.replace(facts, size=size), inputs_size, inputs)
     store.catalog.replace(lease, combined, ids)
-    _log.info("combined", blob=str(name), blobs=len(taken))
+    _log.info("profiles combined", blob=str(name), blobs=len(taken))
+
+
+def _log_postponed(name: BlobName, taken: Collection[Blob], reason: str) -> None:
+    _log.info("combine postponed", blob=str(name), blobs=len(taken), reason=reason)

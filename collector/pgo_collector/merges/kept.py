@@ -29,7 +29,7 @@ from pgo_collector.engine.tasks import MergeResult
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.model.facts import NAMED_LEFT_OUT, LeftOut
 from pgo_collector.model.selection import Coarse
-from pgo_collector.store.folder import warn_foreign
+from pgo_collector.store.folder import log_unknown_file
 
 _SUFFIX = ".merge"
 _FORMER_SUFFIXES = (".gz", ".converted")  # of merges that earlier versions kept
@@ -92,7 +92,7 @@ class KeptMerges:
         found = []
         for path in folder.iterdir():
             if path.suffix not in {_SUFFIX, *_FORMER_SUFFIXES}:
-                warn_foreign(path)
+                log_unknown_file(str(path))
             elif path.suffix == _SUFFIX and (written_nanos := _written_nanos(path)) is not None:
                 found.append((written_nanos, path.stem))
             else:
@@ -120,7 +120,7 @@ class KeptMerges:
                 file.seek(0)
                 files.pop_all()
                 return record.opened(file, coarse)
-            _log.warning("a merge is damaged, made anew", file=str(path))
+            _log.warning("kept merge damaged", file=str(path))
         self._drop(fingerprint, entry)
         return None
 

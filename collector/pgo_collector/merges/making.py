@@ -37,9 +37,9 @@ async def make_merge(
     await check_none_is_gone(store.catalog, merged.left_out)
     ms = round((time.perf_counter() - start) * 1000, 1)
     format_ = rendition.format.name
-    _log.info("merged", service=chosen.service, type=chosen.type, blobs=count, format=format_, ms=ms)
+    _log.info("merge made", service=chosen.service, type=chosen.type, blobs=count, format=format_, ms=ms)
     for left in merged.left_out:
-        _log.warning("left out of the merge", blob=left.blob, reason=left.reason)
+        _log.warning("blob left out", blob=left.blob, reason=left.reason)
     if merged.facts is None:
         raise NothingToMerge(
             f"none of the {count} stored profiles can be merged: {merged.left_out[0].reason}"

@@ -34,7 +34,7 @@ class RulesFolder:
             return self.read(path)
         except RulesUnreadable as error:
             reason = str(error).removeprefix(f"rules file {path.name}: ")
-            _log.error("rules unreadable, no merge until they are mended", file=str(path), reason=reason)
+            _log.error("rules unreadable", file=str(path), reason=reason)
             raise
 
     def files(self) -> list[Path]:

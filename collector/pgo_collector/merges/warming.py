@@ -37,7 +37,7 @@ class Warming:
                 await self._warm(service, type_)
                 self.read = before + count  # blobs that have come or gone since the start don't count
         except (WorkerUnavailable, TaskOutOfMemory, SQLAlchemyError, OSError) as error:
-            _log.warning("not all was read, merges will", reason=str(error))
+            _log.warning("warming failed", reason=str(error))
 
     async def _warm(self, service: str, type_: str) -> None:
         start = time.perf_counter()
@@ -50,4 +50,4 @@ class Warming:
             await self._store.workers.run_for(chosen.owner, read_rows, replace(chosen, blobs=batch))
             self.read += len(batch)
         ms = round((time.perf_counter() - start) * 1000, 1)
-        _log.info("rows are there", service=service, type=type_, blobs=len(chosen.blobs), ms=ms)
+        _log.info("rows loaded", service=service, type=type_, blobs=len(chosen.blobs), ms=ms)

@@ -62,7 +62,7 @@ class Candidates:
             try:
                 candidate = await self._compare(merge, release, part)
             except MergeDamaged as error:
-                _log.warning("the last merge is damaged, made anew", reason=str(error))
+                _log.warning("compared merge damaged", reason=str(error))
                 await asyncio.to_thread(Path(merge.file.name).unlink, missing_ok=True)
                 candidate = await self._compare(await self.merged(), release, part)
             yield candidate

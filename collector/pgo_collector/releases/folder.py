@@ -32,6 +32,7 @@ from pgo_collector.blobs.storage import MISSING, RELEASES, Storage, StoredObject
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.series import Series
 from pgo_collector.releases.release import NUMBER_PATTERN, Choice, Release
+from pgo_collector.store.folder import log_unknown_file
 
 _CHOICE = "choice.json"
 _NAME = re.compile(
@@ -191,7 +192,7 @@ class Releases:
                 is_deleted = self._discard(number)
             except OSError as error:
                 _log.warning(
-                    "release not deleted, left for the next time",
+                    "release not deleted",
                     release=number,
                     reason=error.strerror or str(error),
                 )
@@ -287,7 +288,7 @@ def sweep_releases(blobs: Storage) -> None:
         if name.count("/") == _DEPTH - 1 and (_NAME.fullmatch(file) or file == _CHOICE):
             folders.setdefault(folder, set()).add(file)
         else:
-            _log.warning("not ours, ignored", file=area.where(name))
+            log_unknown_file(area.where(name))
     for folder, files in folders.items():
         matches = filter(None, map(_NAME.fullmatch, files))
         left = [match.string for match in matches if _record_name(int(match["number"])) not in files]

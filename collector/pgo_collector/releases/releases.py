@@ -171,7 +171,7 @@ class ServiceReleases:
         except (Refusal, MergeDamaged, OSError, SQLAlchemyError) as error:
             if current is None:
                 raise
-            _log.warning("release not compared, it stays", release=current.number, reason=str(error))
+            _log.warning("release not compared", release=current.number, reason=str(error))
         self._next_check = time.monotonic() + self._pause_seconds
 
     async def _first(self, make: Callable[[int], Awaitable[T | None]]) -> T:
@@ -204,7 +204,7 @@ class ServiceReleases:
                 return await self._release(number, candidate, current, reason) and True
             if current is not None:
                 self._compared = (current.number, candidate.etag)
-                _log.info("compared", release=current.number, overlap=candidate.stats.overlap)
+                _log.info("release compared", release=current.number, overlap=candidate.stats.overlap)
         return False
 
     async def _release(
@@ -238,7 +238,7 @@ class ServiceReleases:
     def _add(self, part: Path, release: Release) -> bool:
         if not self._releases.add(part, release):
             return False
-        _log.info("released", release=release.number, reason=release.reason, overlap=release.overlap)
+        _log.info("release made", release=release.number, reason=release.reason, overlap=release.overlap)
         self._make_current()
         return True
 

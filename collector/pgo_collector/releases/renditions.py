@@ -71,7 +71,9 @@ class ReleaseRenditions:
             start = time.perf_counter()
             profile = self._releases.profile(release.number)
             digest = await store.workers.run(convert, profile, release.digest, rendition, part, self._budget)
-            _log.info("converted", format=wanted.name, ms=round((time.perf_counter() - start) * 1000, 1))
+            _log.info(
+                "release converted", format=wanted.name, ms=round((time.perf_counter() - start) * 1000, 1)
+            )
             etag = f"{digest}-{wanted.name}"
             await store.write_area(self._releases.add_rendition, release, etag, part)
         # Another collector may have stored one first.

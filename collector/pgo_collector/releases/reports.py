@@ -70,7 +70,7 @@ class Reports:
             chosen.owner, report_blobs, chosen, subjects, time.time_ns(), self.budget
         )
         await check_none_is_gone(self.store.catalog, made.left_out)
-        _log.info("reported", blobs=count, ms=round((time.perf_counter() - start) * 1000, 1))
+        _log.info("report made", blobs=count, ms=round((time.perf_counter() - start) * 1000, 1))
         if made.report is None:
             raise NothingToMerge(f"none of the {count} stored profiles can be read")
         return made, state.coarse

@@ -151,7 +151,7 @@ async def _open(database: Database, settings: Settings, progress: Progress) -> N
                 raise
             reason = str(error)
         progress.begin("waiting for the collector that compares the stored profiles with the catalog")
-        _log.info("another collector has the catalog to itself, waiting", reason=reason)
+        _log.info("waiting for catalog", reason=reason)
         await asyncio.sleep(_WAIT_SECONDS)
 
 

@@ -41,6 +41,6 @@ async def _import_file(
             submitted = await store.add(Submission(part, series, valid.facts))
         await asyncio.to_thread(path.unlink)
     except (ProfileError, Refusal, OSError) as error:
-        _log.warning("not taken in, stays", file=str(path), reason=str(error))
+        _log.warning("pgo-fleet file skipped", file=str(path), reason=str(error))
     else:
-        _log.info("taken in", file=str(path), profile=submitted.facts.digest)
+        _log.info("pgo-fleet file stored", file=str(path), profile=submitted.facts.digest)

@@ -20,6 +20,7 @@ from pgo_collector.errors import InputsDamaged, TaskOutOfMemory, WorkerUnavailab
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Facts
 from pgo_collector.starting.disk_diff import Differences, find_differences
+from pgo_collector.store.folder import log_unknown_file
 from pgo_collector.store.group_commit import UndatedTimes
 from pgo_collector.store.store import Store
 
@@ -77,7 +78,7 @@ def _compare(store: Store, progress: Progress) -> Differences:
     with store.catalog.rows() as rows:
         found = find_differences(storage.lister(), rows, progress.advance)
     for name in found.foreign:
-        _log.warning("not ours, ignored", file=storage.where(name))
+        log_unknown_file(storage.where(name))
     for error in storage.delete(found.orphans).values():
         raise error
     storage.remove_folders(found.empty)
@@ -106,7 +107,7 @@ def _find_combined(store: Store, found: Differences, progress: Progress) -> None
     for name, id_ in found.without_inputs.items():
         if name not in restored:
             size = store.blobs.write_inputs(name, store.catalog.profiles_counted_by([id_]).get(id_, [name]))
-            _log.warning("the .inputs of a combined profile are made anew from the catalog", blob=str(name))
+            _log_restored(name, "the catalog")
             found.combined[name] = size
 
 
@@ -114,7 +115,7 @@ def _restore_inputs(store: Store, names: Sequence[BlobName]) -> dict[BlobName, i
     """Restore the .inputs of blobs from their seals; return the size in bytes of each, by blob."""
     restored = store.blobs.restore_inputs(names)
     for name in restored:
-        _log.warning("the .inputs of a combined profile are made anew from its seal", blob=str(name))
+        _log_restored(name, "the seal")
     return restored
 
 
@@ -125,7 +126,7 @@ def _find_inconsistent(store: Store, found: Differences, progress: Progress) -> 
     for blob in store.catalog.inconsistent_blobs():
         if blob.id in missing or blob.name in found.combined:
             continue
-        _log.warning("a stored profile isn't counted as it should be, taken in anew", blob=str(blob.name))
+        _log.warning("profile recounted", blob=str(blob.name))
         if blob.inputs_size:
             found.combined[blob.name] = blob.inputs_size
         else:
@@ -138,7 +139,15 @@ def _log_missing(store: Store, ids: list[int]) -> None:
     """Log the missing blobs that still count; a combined blob may have replaced some meanwhile."""
     for blob in store.catalog.with_ids(ids):
         if blob.live:
-            _log.error("a stored profile is missing", blob=str(blob.name))
+            _log.error("stored profile missing", blob=str(blob.name))
+
+
+def _log_restored(name: BlobName, source: str) -> None:
+    _log.warning("inputs restored", blob=str(name), source=source)
+
+
+def _log_not_counted(name: BlobName, reason: str) -> None:
+    _log.error("combined profile not counted", blob=str(name), reason=reason)
 
 
 async def _adopt_combined(
@@ -155,7 +164,7 @@ async def _adopt_combined(
         try:
             inputs_by_name[name] = await asyncio.to_thread(store.blobs.read_inputs, name) | {name}
         except (InputsDamaged, OSError) as error:
-            _log.error("combined profile left alone", blob=str(name), reason=str(error))
+            _log_not_counted(name, str(error))
     damaged = {}
     for name in sorted(inputs_by_name, key=lambda name: (-len(inputs_by_name[name]), str(name))):
         progress.advance()
@@ -166,16 +175,16 @@ async def _adopt_combined(
             # Its own name is left out: no client has had the merge of a combine that wasn't committed.
             others = inputs - {name}
             if name in unknown and await asyncio.to_thread(_are_there, store, others):
-                _log.info("combined profile deleted, another one has all of it", blob=str(name))
+                _log.info("duplicate profile deleted", blob=str(name))
                 await asyncio.to_thread(store.blobs.discard, name)
             else:
-                _log.error("combined profile left alone, it overlaps with others", blob=str(name))
+                _log_not_counted(name, "it overlaps with others")
         elif (facts := await _read(store, name)) is None:
             damaged[name] = inputs
         else:
             combined = Combined(name, facts, changed[name], inputs)
             await store.write(store.catalog.replace, NO_LEASE, combined, inside)
-            _log.info("combined profile taken in", blob=str(name), blobs=len(inside))
+            _log.info("combined profile recovered", blob=str(name), blobs=len(inside))
     return damaged
 
 
@@ -203,7 +212,7 @@ async def _adopt_profiles(store: Store, names: list[BlobName], progress: Progres
         ]
         await store.write(store.catalog.add, *entries, events=events)
     if new:
-        _log.info("profiles taken in", count=len(new))
+        _log.info("profiles recovered", count=len(new))
 
 
 def _are_there(store: Store, names: Collection[BlobName]) -> bool:
@@ -220,7 +229,7 @@ def _uncounted(store: Store, names: Sequence[BlobName]) -> list[BlobName]:
         raise error
     store.blobs.remove_folders(spare)
     for name in counted.keys() - spare:
-        _log.error("profile left alone, the combined one that has it is missing", blob=str(name))
+        _log.error("profile not counted", blob=str(name))
     return [name for name in names if name not in counted]
 
 
@@ -243,7 +252,7 @@ async def _adopt_damaged(store: Store, name: BlobName, inputs_size: int, inputs:
     """Count a combined blob that can't be read, if it has profiles that no other blob has; else delete it."""
     missing = inputs - (await asyncio.to_thread(store.catalog.counting_ids, inputs)).keys()
     if missing <= {name}:
-        _log.warning("damaged combined profile deleted, all that it was made of is there", blob=str(name))
+        _log.warning("damaged profile deleted", blob=str(name))
         await asyncio.to_thread(store.blobs.discard, name)
     else:
         facts = _facts_from_name(store, name)
@@ -271,12 +280,13 @@ async def _read_batch(store: Store, names: Sequence[BlobName], among: int) -> li
 
 def _checked(name: BlobName, facts: Facts | Unreadable) -> Facts | None:
     if isinstance(facts, Unreadable):
-        _log.warning("stored profile can't be read", blob=str(name), reason=facts.reason)
-        return None
-    if facts.digest != name.identity.digest or facts.time_nanos not in {0, name.identity.time_nanos}:
-        _log.warning("stored profile isn't what its name says", blob=str(name))
-        return None
-    return facts
+        reason = facts.reason
+    elif facts.digest == name.identity.digest and facts.time_nanos in {0, name.identity.time_nanos}:
+        return facts
+    else:
+        reason = "its content isn't what its name says"
+    _log.warning("stored profile damaged", blob=str(name), reason=reason)
+    return None
 
 
 def _facts_from_name(store: Store, name: BlobName) -> Facts:

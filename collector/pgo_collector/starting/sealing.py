@@ -39,10 +39,10 @@ class Sealing:
         except LeaseHeld:
             return
         except (OSError, SQLAlchemyError) as error:
-            _log.warning("not all combined profiles are sealed, the next start goes on", reason=str(error))
+            _log.warning("sealing failed", reason=str(error))
             return
         if unsealed:
-            _log.info("combined profiles are sealed", count=len(unsealed))
+            _log.info("combined profiles sealed", count=len(unsealed))
 
 
 def _unsealed(store: Store) -> list[Blob]:

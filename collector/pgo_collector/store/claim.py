@@ -89,7 +89,7 @@ class BucketClaim:
         if watched is None:
             return
         by = _entry(watched, "by")
-        _log.warning("the bucket may be in use with another catalog, waiting", by=by, seconds=_WATCH_SECONDS)
+        _log.warning("waiting for bucket", by=by, seconds=_WATCH_SECONDS)
         until = time.monotonic() + _WATCH_SECONDS
         while time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -103,7 +103,7 @@ class BucketClaim:
                 )
         if await asyncio.to_thread(self._replace, ours, watched) is not None:
             raise StorageUnusable(f"{self._where}: a collector with another catalog has just begun to use it")
-        _log.warning("the bucket is taken over from another catalog", by=by)
+        _log.warning("bucket taken over", by=by)
 
     def check(self) -> None:
         """Look at the object if that hasn't been done for a while: this machine may have been asleep."""
@@ -117,9 +117,9 @@ class BucketClaim:
             try:
                 await asyncio.to_thread(self._renew)
             except StorageTaken as error:
-                _log.error("the bucket is another catalog's now", reason=str(error))
+                _log.error("bucket lost", reason=str(error))
             except OSError as error:
-                _log.warning("the claim of the bucket is not renewed, tried again", reason=str(error))
+                _log.warning("bucket claim not renewed", reason=str(error))
 
     def _renew(self) -> None:
         """Replace the object, unless another collector of this catalog has just done so.

@@ -147,7 +147,7 @@ class DataFolder:
         if self._lock is not None:
             os.close(self._lock)
         self._lock = anew
-        _log.warning("the lock was deleted, made anew", file=str(lock))
+        _log.warning("lock file replaced", file=str(lock))
 
     def _release(self) -> None:
         os.close(self._itself)
@@ -181,7 +181,7 @@ class DataFolder:
             if path.suffix == PART_SUFFIX:
                 path.unlink()
             else:
-                warn_foreign(path)
+                log_unknown_file(str(path))
         for path in self.copies.glob(f"*{PART_SUFFIX}"):
             path.unlink()
 
@@ -205,7 +205,7 @@ class DataFolder:
             if path.suffix == LEGACY_SUFFIX and path.is_file():
                 yield path
             elif path not in ours and not path.name.startswith(databases):
-                warn_foreign(path)
+                log_unknown_file(str(path))
 
 
 def folder_storage(path: Path) -> FolderStorage:
@@ -266,7 +266,7 @@ def _lock_folder(folder: int) -> None:
     except BlockingIOError:
         raise
     except OSError as error:
-        _log.info("the data folder itself can't be locked", reason=error.strerror)
+        _log.info("folder lock unsupported", reason=error.strerror)
 
 
 def _is_same(descriptor: int, path: Path) -> bool:
@@ -278,6 +278,6 @@ def _is_same(descriptor: int, path: Path) -> bool:
     return os.path.samestat(os.fstat(descriptor), found)
 
 
-def warn_foreign(path: Path) -> None:
-    """Log that a file in the data folder isn't the collector's."""
-    _log.warning("not ours, ignored", file=str(path))
+def log_unknown_file(where: str) -> None:
+    """Log that a file or object among the collector's isn't one of them."""
+    _log.warning("unknown file ignored", file=where)

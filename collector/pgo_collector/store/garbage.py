@@ -41,12 +41,12 @@ async def delete_retired(store: Store, lease: Lease, service: str, type_: str) -
     retired = await asyncio.to_thread(store.catalog.retired, service, type_)
     delete = _delete if lease.is_settled else _delete_uncounted
     if retired and delete is _delete_uncounted:
-        _log.info("deleted profiles keep their names for a while", service=service, blobs=len(retired))
+        _log.info("deletion postponed", service=service, blobs=len(retired))
     try:
         for start in range(0, len(retired), _BATCH):
             await store.write(delete, store, lease, retired[start : start + _BATCH])
     except (OSError, SQLAlchemyError) as error:
-        _log.warning("not forgotten, left for the next upkeep", reason=str(error))
+        _log.warning("deletion interrupted", reason=str(error))
 
 
 def _delete(store: Store, lease: Lease, retired: Sequence[Blob]) -> None:
@@ -54,7 +54,7 @@ def _delete(store: Store, lease: Lease, retired: Sequence[Blob]) -> None:
     names = [blob.name for blob in retired]
     orphaned = {name for name, is_there in store.counted(names).items() if not is_there}
     for name in orphaned:
-        _log.error("kept, since the blob that replaced it is missing", blob=str(name))
+        _log.error("retired profile kept", blob=str(name))
     replaced = [blob for blob in retired if blob.name not in orphaned]
     lease.check_time()
     left = _discard(store, lease, replaced)
@@ -96,6 +96,6 @@ def _discard(store: Store, lease: Lease, blobs: Sequence[Blob]) -> Collection[Bl
     if any(isinstance(error, StorageFails) for error in failures.values()):
         lease.unsettle()
     for name, error in failures.items():
-        _log.warning("not deleted, left for the next upkeep", blob=str(name), reason=reason_of(error))
+        _log.warning("blob not deleted", blob=str(name), reason=reason_of(error))
     store.blobs.remove_folders(blob.name for blob in blobs if blob.name not in failures)
     return failures.keys()

@@ -79,7 +79,7 @@ def _release(lease: Lease) -> None:
     try:
         lease.release()
     except SQLAlchemyError as error:
-        _log.warning("a lease is not given back, it ends by itself", reason=str(error))
+        _log.warning("lease not released", reason=str(error))
 
 
 async def _renew(lease: Lease) -> None:
@@ -89,7 +89,7 @@ async def _renew(lease: Lease) -> None:
         try:
             await asyncio.to_thread(lease.renew)
         except LeaseLost as error:
-            _log.error("a lease is lost", reason=str(error))
+            _log.error("lease lost", reason=str(error))
             return
         except SQLAlchemyError as error:
-            _log.warning("a lease is not renewed, tried again", reason=str(error))
+            _log.warning("lease not renewed", reason=str(error))

@@ -29,7 +29,7 @@ class TraceKeys(ReloadedFile):
         try:
             self.keys = read_trace_keys(self.path, text)
         except KeyMalformed as error:
-            _log.error("trace keys malformed, the last ones stay", reason=str(error))
+            _log.error("trace keys malformed", reason=str(error))
         else:
             _log.info("trace keys read", file=str(self.path), count=len(self.keys))
 

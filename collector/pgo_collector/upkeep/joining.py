@@ -53,7 +53,7 @@ class Joining:
             except LeaseHeld:
                 pass  # another collector learns them
             except (Refusal, OSError, SQLAlchemyError) as error:
-                _log.error("start lines not learned, tried again later", reason=str(error))
+                _log.error("start lines not learned", reason=str(error))
             await asyncio.sleep(self._pause)
 
     async def _run_once(self) -> None:

@@ -71,4 +71,4 @@ async def delete_expired(store: Store, locks: Locks, owner: Owner, blobs: Sequen
     service, type_ = owner
     async with locks.changing(service, type_) as lease:
         await delete_live(store, lease, service, type_, blobs)
-    _log.info("deleted by age or size", service=service, type=type_, blobs=len(blobs))
+    _log.info("profiles expired", service=service, type=type_, blobs=len(blobs))

@@ -40,7 +40,7 @@ async def roll_up(
                 await combine_blobs(store, lease, blobs, kept_labels)
     async with locks.changing(service, type_) as lease:
         await collect_garbage(store, lease, service, type_)
-    _log.info("rolled up", service=service, type=type_)
+    _log.info("days rolled up", service=service, type=type_)
 
 
 def crowded_days(

@@ -63,24 +63,17 @@ class Upkeep:
                     with self._tracing.background("upkeep", "upkeep"):
                         refused = await self._run_once(time.time_ns())
                 if refused:
-                    _log.error("upkeep failed, tried again later", reason=str(refused[-1]))
+                    _log_failed(refused[-1])
                 else:
                     self.done_at = time.time()
                     _log.info("upkeep done")
             except LeaseHeld:
                 self.done_at = time.time()
-                _log.info("upkeep is another collector's now")
+                _log.info("upkeep skipped")
             except (Refusal, OSError, SQLAlchemyError) as error:
-                _log.error("upkeep failed, tried again later", reason=str(error))
-            await self._save_rows()
-            await asyncio.sleep(self.pause)
-
-    async def _save_rows(self) -> None:
-        """Have the workers save the rows that they have read."""
-        try:
+                _log_failed(error)
             await self._store.workers.save_rows()
-        except (Refusal, OSError) as error:
-            _log.error("rows are not saved, tried again later", reason=str(error))
+            await asyncio.sleep(self.pause)
 
     async def _run_once(self, now_nanos: int) -> list[Refusal]:
         """Collect garbage, delete expired profiles, and roll up; return what was refused for some service.
@@ -114,6 +107,10 @@ class Upkeep:
             await collect_garbage(self._store, lease, service, type_)
 
 
+def _log_failed(error: Exception) -> None:
+    _log.error("upkeep failed", reason=str(error))
+
+
 @contextmanager
 def _going_on(owner: Owner, refused: list[Refusal]) -> Iterator[None]:
     """Add what the block is refused to a list, so that other services don't wait for this one."""
@@ -123,5 +120,5 @@ def _going_on(owner: Owner, refused: list[Refusal]) -> Iterator[None]:
         raise
     except Refusal as error:
         service, type_ = owner
-        _log.error("left for the next upkeep", service=service, type=type_, reason=str(error))
+        _log.error("service upkeep failed", service=service, type=type_, reason=str(error))
         refused.append(error)

@@ -124,7 +124,7 @@ class DaskCluster:
 
     async def _note(self, error: ClusterFails) -> None:
         """Log why the cluster fails; leave it alone for a while."""
-        _log.warning("the cluster fails, own workers read the blobs", reason=str(error))
+        _log.warning("cluster failed", reason=str(error))
         self._failed_at = time.monotonic()
         await self._disconnect()
 
@@ -134,7 +134,7 @@ class DaskCluster:
         lanes = _RANGES_AHEAD * max(1, sum((await self._answer(client.nthreads)).values()))
         ranges = _ranges(len(blobs), lanes)
         numbered = iter(enumerate(ranges))
-        _log.info("bulk read begins", owner=owner, blobs=len(blobs), at_a_time=lanes)
+        _log.info("bulk read started", owner=owner, blobs=len(blobs), at_a_time=lanes)
 
         async def read_ranges() -> None:
             for number, each in numbered:
@@ -142,7 +142,7 @@ class DaskCluster:
                 part: ReadPart = await self._run(client, read_part, blobs.take(np.array(each)), is_last)
                 await self._absorb(owner, part)
                 read = advance(part.read + len(part.unreadable))
-                _log.info("bulk read goes on", owner=owner, read=read, blobs=len(blobs))
+                _log.info("bulk read progressed", owner=owner, read=read, blobs=len(blobs))
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -154,7 +154,7 @@ class DaskCluster:
     async def _absorb(self, owner: str, part: ReadPart) -> None:
         """Add a range's rows to those of their owner. Unreadable blobs are left to the owner's worker."""
         for blob, why in [*part.unreadable.items()][:_MOST_REASONS]:
-            _log.warning("the cluster can't read a blob", blob=blob, reason=why)
+            _log.warning("cluster skipped blob", blob=blob, reason=why)
         path = self._new_part()
         try:
             await asyncio.to_thread(path.write_bytes, part.sent)

@@ -24,6 +24,7 @@ import structlog
 
 from pgo_collector.engine.tasks import save_rows
 from pgo_collector.errors import (
+    Refusal,
     TaskOutOfMemory,
     TaskTooSlow,
     WorkerLost,
@@ -120,8 +121,8 @@ class Workers:
         for worker in self._workers:
             try:
                 await worker.save_rows()
-            except (OSError, WorkerUnavailable, TaskOutOfMemory) as error:
-                _log.warning("rows not saved, the blobs are read again when needed", reason=str(error))
+            except (OSError, Refusal) as error:
+                _log.warning("rows not saved", reason=str(error))
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of the engine, with small arguments, in the worker with the fewest tasks.
@@ -223,10 +224,10 @@ class _Worker:
             except ChannelLost:
                 await self._died(process, name)
             except _Hangs:
-                _log.error("a worker process hangs, starting a new one", task=name)
+                _log.error("worker hung", task=name)
                 await self._kill(process, "hung")
             except TimeoutError:
-                _log.error("a task takes too long, its worker process is replaced", task=name)
+                _log.error("task timed out", task=name)
                 await self._kill(process, "too_slow")
                 raise TaskTooSlow(
                     f"{name} takes longer than {self._bounds.task_seconds:g} seconds (PGOF_TASK_SECONDS)"
@@ -251,7 +252,7 @@ class _Worker:
             if done:
                 asking.exception()  # marks it as retrieved, since the caller has gone
             else:
-                _log.info("nobody waits for a task any more, its worker process is replaced")
+                _log.info("task abandoned")
                 await self._kill(process, "abandoned")
             raise
         finally:
@@ -263,7 +264,7 @@ class _Worker:
         process = self._process
         if process is not None and process.channel.is_lost:
             if process.channel.is_ending:
-                _log.warning("a task needed too much memory, starting a new worker process")
+                _log.warning("worker memory exceeded")
                 await self._end(process, "out_of_memory")
             else:
                 with suppress(TaskOutOfMemory):  # this task hasn't begun, so it didn't take the memory
@@ -283,12 +284,12 @@ class _Worker:
         """
         code = await self._end(process, "died")
         if code == -signal.SIGKILL and await asyncio.to_thread(oom_kills) > self._oom_kills:
-            _log.error("the kernel ended a worker process for want of memory", task=name)
+            _log.error("worker killed by kernel", task=name)
             raise TaskOutOfMemory.over(self._bounds.task_bytes)
         if code in _TERMINATED:
-            _log.info("a worker process was terminated, starting a new one", task=name)
+            _log.info("worker terminated", task=name)
         else:
-            _log.error("a worker process died, starting a new one", task=name, code=code)
+            _log.error("worker died", task=name, code=code)
 
     async def _kill(self, process: Process, reason: Replacement) -> None:
         process.kill()

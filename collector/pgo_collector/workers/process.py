@@ -150,7 +150,7 @@ async def _start(process: multiprocessing.process.BaseProcess) -> None:
             continue
         watch = watch or await Watch.over(pid)
         if await watch.hangs(WATCH_SECONDS):
-            _log.error("the fork server hangs, starting a new one")
+            _log.error("fork server hung")
             os.kill(pid, signal.SIGKILL)
             with suppress(OSError, EOFError):
                 await starting
