@@ -133,16 +133,16 @@ test: setup ## Run the tests of all behaviours, in parallel
 
 .PHONY: exhaustive
 exhaustive: setup ## Run what `make test` leaves out: each kill point, all Go versions, long properties
-	$(PYTEST) --dist=worksteal -m "exhaustive or hypothesis" --hypothesis-profile=long --ignore=tests/image \
+	$(PYTEST) --dist=worksteal -m "exhaustive or system or hypothesis" --hypothesis-profile=long --ignore=tests/image \
 		--junitxml=.dev/exhaustive.xml $(ARGS)
 
 .PHONY: shared
 shared: setup ## Run the tests of the collector with its blobs in a bucket of a Ceph and its catalog in PostgreSQL
-	$(PYTEST) --dist=worksteal --storage=s3 --catalog=postgresql --junitxml=.dev/shared.xml $(SHARED) $(ARGS)
+	$(PYTEST) --dist=worksteal -m "not exhaustive" --storage=s3 --catalog=postgresql --junitxml=.dev/shared.xml $(SHARED) $(ARGS)
 
 .PHONY: images
 images: setup ## Build the images one after another, and run them
-	$(BIN)/python -m pytest -m exhaustive --junitxml=.dev/images.xml tests/image $(ARGS)
+	$(BIN)/python -m pytest -m "" --junitxml=.dev/images.xml tests/image $(ARGS)
 
 .PHONY: again
 again: setup ## Run the tests that failed last once more, one after another

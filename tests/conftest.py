@@ -29,7 +29,9 @@ settings.register_profile(
     "untimed", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("untimed")
-# What `make exhaustive` tries.
+# What `make test` and `make quick` try.
+settings.register_profile("quick", max_examples=12)
+# What `make test-all` tries.
 settings.register_profile("long", max_examples=160)
 # For hours in which there is time for more: `make test ARGS="--hypothesis-profile campaign …"`.
 settings.register_profile("campaign", max_examples=1600)
@@ -104,10 +106,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Have collectors use what the options say, or the folder or file that only this test is about."""
+    """Have collectors use what the options say, or the folder or file that only this test is about.
+
+    Skip a test marked `system("nginx", "openssl")` where one of these programs is missing.
+    """
     parts = item.config.stash[_PARTS]
     if parts.missing:
         pytest.skip(parts.missing)
+    programs = [program for mark in item.iter_markers("system") for program in mark.args]
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
     Server.storages = Folders() if item.get_closest_marker("folder") else parts.storages
     Server.catalogs = Files() if item.get_closest_marker("sqlite") else parts.catalogs
 
