@@ -13,8 +13,10 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS)
 # The merge and its formats, but for what takes all the memory that it may; HTTP without a socket, or to one server; the docs.
 QUICK := tests/proto tests/merge tests/docs \
 	--ignore=tests/merge/test_hostile.py --ignore=tests/merge/test_hostile_outputs.py \
-	$(addprefix tests/collector/test_,$(addsuffix .py,abandoned background batcher catalog event_loop fingerprint_cache key names \
-	profefe_faults profefe_ids routes seals starting store))
+	$(addprefix tests/collector/,$(addsuffix .py,blobs/test_seals catalog/test_catalog \
+	catalog/test_fingerprint_cache http/test_abandoned http/test_key http/test_routes model/test_names \
+	routes/test_profefe_faults routes/test_profefe_ids serve/test_background serve/test_event_loop \
+	starting/test_starting store/test_store submits/test_batcher))
 SPEEDSCOPE := collector/pgo_collector/ui/speedscope
 TOOLCHAINS := 1.21 1.22 1.24
 CLIENTS := tests/interop/clients/pyroscope
@@ -30,8 +32,8 @@ SHARED := tests/collector tests/faults/test_model.py
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
 # They use all that is imported, need nothing but Python, and take few seconds each.
 LOWEST_TESTS := tests/merge/test_tables.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
-	tests/collector/test_event_loop.py tests/collector/test_settings.py tests/collector/test_catalog.py \
-	tests/collector/test_routes.py tests/agent/test_collector.py tests/agent/test_serve.py \
+	tests/collector/serve/test_event_loop.py tests/collector/serve/test_settings.py tests/collector/catalog/test_catalog.py \
+	tests/collector/http/test_routes.py tests/agent/test_collector.py tests/agent/test_serve.py \
 	tests/agent/scrape/test_kubernetes.py::test_pods_are_listed_page_by_page
 EXPORT := $(BIN)/uv export --quiet --format requirements-txt --no-emit-workspace --no-header
 

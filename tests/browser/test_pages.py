@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import WIDTHS, Person, Theme
 from tests.collector.recorded_traces import SUBMIT
-from tests.collector.test_ui_live import collector, target
+from tests.collector.ui.test_live import collector, target
 from tests.faults.stacks import profile_of
 from tests.merge.stacked import stacked
 from tests.server import Server

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collector.hooks import SECRET
+from tests.collector.webhooks import SECRET
 from tests.interop.postgres_cluster import MISSING, Cluster, running_postgres
 from tests.server import Server
 

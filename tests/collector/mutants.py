@@ -28,14 +28,14 @@ from pgo_collector.routes.pyroscope import querier_pb2 as messages
 from pprof_merge import Binary, BinaryLimits
 
 from tests.collector import calling, datadog, exporting, pushing, querying
+from tests.collector.engine.test_binaries import cpu_profile
+from tests.collector.engine.test_joining import BUILD
+from tests.collector.engine.test_symbols import symbols
 from tests.collector.exporting import Export, export
 from tests.collector.pushing import form, ingest, push, push_request
-from tests.collector.test_autopgo import post as post_to_autopgo
-from tests.collector.test_binaries import cpu_profile
-from tests.collector.test_joining import BUILD
-from tests.collector.test_otlp_grpc import METHOD as EXPORT
-from tests.collector.test_parca import WRITE_RAW, request_of, write
-from tests.collector.test_symbols import symbols
+from tests.collector.routes.test_autopgo import post as post_to_autopgo
+from tests.collector.routes.test_otlp_grpc import METHOD as EXPORT
+from tests.collector.routes.test_parca import WRITE_RAW, request_of, write
 from tests.faults.stacks import EPOCH, SECOND, profile_of
 from tests.merge.test_binary import FLAGS, SOURCE, sampled
 from tests.oracle.mutation import PROFILE, Schema, mutate_bytes, mutate_fields

@@ -18,7 +18,7 @@ import pytest
 
 from tests.collector.calling import KEY, call, refused_call
 from tests.collector.exporting import of_stack, speaks_grpc
-from tests.collector.test_otlp_grpc import METHOD
+from tests.collector.routes.test_otlp_grpc import METHOD
 from tests.faults.stacks import profile_of
 from tests.faults.test_floods import wait_until
 from tests.faults.test_memory import MIB, memory

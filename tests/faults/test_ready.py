@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.collector.test_workers import wait_until, workers_of
+from tests.collector.workers.test_workers import wait_until, workers_of
 from tests.faults.killer import Mode
 from tests.faults.lane import KillableZygote, Lane
 from tests.faults.mounts import read_only, small_disk

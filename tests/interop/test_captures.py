@@ -16,7 +16,7 @@ from pgo_agent.errors import AgentError
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.serving import Serving
 from tests.agent.test_serve import IN_REQUESTS
-from tests.collector.test_ui_pages import titles
+from tests.collector.ui.test_pages import titles
 from tests.collector.visitor import Visitor
 from tests.interop.nginx_process import running_nginx
 from tests.server import Server

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.collector.exporting import PERIOD, speaks_grpc
-from tests.collector.test_otlp import merged, stacks_of
+from tests.collector.routes.test_otlp import merged, stacks_of
 from tests.interop.failing import fails
 from tests.interop.test_pyroscope import installed
 from tests.server import Server

@@ -12,7 +12,7 @@ from pgo_collector.ui.headers import PAGES_POLICY
 
 from tests.collector.hostile_names import HOSTILE
 from tests.collector.recorded_traces import SUBMIT, hostile_trace, put_traces
-from tests.collector.test_ui_pages import assert_ours
+from tests.collector.ui.test_pages import assert_ours
 from tests.collector.visitor import Page, Visitor
 from tests.server import Server
 

@@ -15,7 +15,7 @@ from pgo_collector.catalog import migrations
 from pgo_collector.catalog.migrations import VERSION, VERSIONS
 from pgo_collector.catalog.tables import CHANGES, LEASES, METADATA
 
-from tests.collector.test_start import DATA_FOLDERS
+from tests.collector.starting.test_start import DATA_FOLDERS
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server
 

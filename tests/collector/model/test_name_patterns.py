@@ -14,7 +14,7 @@ from pgo_collector.ui.svg_file import OKLCH, RGB, hex_of
 from pprof_merge import decode
 
 from tests.collector.hostile_names import HOSTILE, submit_hostile
-from tests.collector.test_ui_pages import assert_ours, calls, rows, titles
+from tests.collector.ui.test_pages import assert_ours, calls, rows, titles
 from tests.collector.visitor import Visitor
 from tests.faults.stacks import tally
 from tests.merge.stacked import stacked

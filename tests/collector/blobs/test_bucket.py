@@ -25,8 +25,8 @@ from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.blobs.storage import MISSING, NewBlob, Storage
 from pgo_collector.errors import StorageGone, StorageSlow, StorageUnusable
 
+from tests.collector.http.test_routes import assert_problem
 from tests.collector.middle import Middle
-from tests.collector.test_routes import assert_problem
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.azurite import Azurite
 from tests.interop.ceph_cluster import Gateway
@@ -498,7 +498,7 @@ def test_the_documented_rights_are_enough_and_none_is_too_many(
     On Ceph it could read its objects without a right, as they are its own.
     """
     bucket, user = gateway.new_bucket(), gateway.new_user()
-    page = (Path(__file__).parents[2] / "docs" / "object-storage.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "object-storage.md").read_text()
     policy = policy_of(page, bucket, user["AWS_ACCESS_KEY_ID"], without)
     gateway.request("PUT", f"/{bucket}?policy", policy.encode()).raise_for_status()
     server = Server(tmp_path, {**user, "PGOF_STORAGE": f"s3://{bucket}/pre/fix"})

@@ -10,7 +10,7 @@ import pytest
 from pgo_collector.model.profile_types import LATENCY_TYPES
 from pprof_merge import decode
 
-from tests.collector.test_queries import HOUR, MIDNIGHT, asked, refused, store, written
+from tests.collector.queries.test_queries import HOUR, MIDNIGHT, asked, refused, store, written
 from tests.merge.go_top import go_top, pprof
 from tests.merge.stacked import stacked
 from tests.merge.tracked import BELOW, MS, US, Events, delayed, tracked

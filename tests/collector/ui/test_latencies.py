@@ -8,8 +8,8 @@ import pytest
 from pgo_collector.model.times import format_time
 
 from tests.collector.hostile_names import HOSTILE, label_of
-from tests.collector.test_histograms import CALM, STORM
-from tests.collector.test_ui_pages import assert_ours, calls, rows, titles
+from tests.collector.queries.test_histograms import CALM, STORM
+from tests.collector.ui.test_pages import assert_ours, calls, rows, titles
 from tests.collector.visitor import Page, Visitor
 from tests.faults.stacks import DAY, EPOCH
 from tests.merge.stacked import stacked

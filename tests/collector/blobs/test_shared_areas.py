@@ -26,11 +26,11 @@ from pgo_collector.releases.folder import Releases
 from pgo_collector.releases.release import Choice, Release, Summary
 
 from tests.catalogs import SharedSchema
-from tests.collector import test_binaries, test_symbols
+from tests.collector.engine import test_binaries, test_symbols
+from tests.collector.engine.test_joining import BUILD, LATER, ebpf
 from tests.collector.exporting import assert_exported, export
 from tests.collector.pushing import stored
 from tests.collector.releases_seen import listed, state
-from tests.collector.test_joining import BUILD, LATER, ebpf
 from tests.faults.stacks import profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.interop.postgres_cluster import Cluster

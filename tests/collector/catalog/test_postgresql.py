@@ -24,7 +24,7 @@ from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import Series
 
 from tests.catalogs import Schemas
-from tests.collector.test_routes import assert_problem
+from tests.collector.http.test_routes import assert_problem
 from tests.faults.stacks import profile_of, tally
 from tests.interop.postgres_cluster import MISSING, Cluster, Installation, installed_postgres
 from tests.server import Installed, Server
@@ -291,7 +291,7 @@ def test_without_its_package_no_server_starts(tmp_path: Path) -> None:
 
 def test_the_documented_role_serves_and_has_no_other_rights(cluster: Cluster, tmp_path: Path) -> None:
     """A second role, with the rights for serving only, serves the tables that the first one has made."""
-    page = (Path(__file__).parents[2] / "docs" / "postgresql.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "postgresql.md").read_text()
     in_cluster, in_database = re.findall(r"```sql\n(.*?)```", page, flags=re.DOTALL)
     admin = f"postgresql+psycopg://postgres@127.0.0.1:{cluster.port}"
     run_all(f"{admin}/postgres", in_cluster)

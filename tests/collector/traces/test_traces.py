@@ -22,7 +22,6 @@ from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.signing import new_origin, sign_as_osprofiler, uuids_of
 from pgo_collector.traces.trace_store import FILE, TraceQuery, TraceReader
 
-from tests.collector.hooks import SECRET, send, started
 from tests.collector.tracing import (
     KEY,
     OLD_KEY,
@@ -33,6 +32,7 @@ from tests.collector.tracing import (
     tracing,
     wait_until_counted,
 )
+from tests.collector.webhooks import SECRET, send, started
 from tests.faults.mounts import small_disk
 from tests.faults.stacks import profile_of
 from tests.receiver import Receiver

@@ -10,7 +10,7 @@ from pgo_collector.model.source_links import SourceLinks
 from pprof_merge import Place, decode, encode, merge
 
 from tests.collector.conftest import PROFILES
-from tests.collector.test_queries import asked, refused, store
+from tests.collector.queries.test_queries import asked, refused, store
 from tests.collector.visitor import Visitor
 from tests.merge.go_use import go_peek
 from tests.merge.stacked import stacked

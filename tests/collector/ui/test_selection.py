@@ -12,7 +12,7 @@ from pgo_collector.model.profile_types import TYPES
 from pgo_collector.ui.selection_bar import MEANINGS
 
 from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
-from tests.collector.test_ui_pages import assert_ours, titles
+from tests.collector.ui.test_pages import assert_ours, titles
 from tests.collector.visitor import Page, Visitor
 from tests.faults.stacks import profile_of
 from tests.merge.stacked import HEAP, heap_of, stacked

@@ -15,7 +15,7 @@ import pytest
 from pgo_collector.model.capture_targets import parse_targets
 
 from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
-from tests.collector.test_ui_pages import assert_ours, titles
+from tests.collector.ui.test_pages import assert_ours, titles
 from tests.collector.visitor import Page, Visitor
 from tests.faults.stacks import tally
 from tests.merge.stacked import stacked

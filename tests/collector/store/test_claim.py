@@ -18,7 +18,7 @@ from pgo_collector.store import claim
 from pgo_collector.store.claim import BucketClaim
 
 from tests.catalogs import Files
-from tests.collector.test_routes import assert_problem
+from tests.collector.http.test_routes import assert_problem
 from tests.faults.stacks import profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.server import Server

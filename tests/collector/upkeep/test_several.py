@@ -26,8 +26,8 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.store import database_of
 
 from tests.catalogs import Files, SharedSchema
+from tests.collector.http.test_routes import assert_problem
 from tests.collector.middle import Middle
-from tests.collector.test_routes import assert_problem
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.interop.postgres_cluster import Cluster

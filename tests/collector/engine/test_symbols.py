@@ -11,9 +11,9 @@ import pytest
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited
+from tests.collector.engine.test_joining import BUILD, LATER, ebpf, go_profile
 from tests.collector.exporting import assert_exported, export
 from tests.collector.pushing import stored
-from tests.collector.test_joining import BUILD, LATER, ebpf, go_profile
 from tests.faults.stacks import profile_of
 from tests.server import Server, bearer
 

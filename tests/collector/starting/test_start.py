@@ -18,7 +18,7 @@ from pgo_collector.blobs.seals import seal_size
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
 from tests.server import Server
 
-DATA_FOLDERS = Path(__file__).parents[1] / "testdata" / "data_folders"
+DATA_FOLDERS = Path(__file__).parents[2] / "testdata" / "data_folders"
 
 
 def submit_all(server: Server, *names: str) -> None:

@@ -26,7 +26,7 @@ from tests.faults.stacks import EPOCH, profile_of, tally
 if TYPE_CHECKING:
     from tests.server import Server
 
-PROFILES = sorted((Path(__file__).parents[1] / "testdata" / "profiles").glob("*.pb.gz"))
+PROFILES = sorted((Path(__file__).parents[2] / "testdata" / "profiles").glob("*.pb.gz"))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 from standardwebhooks import Webhook
 
-from tests.collector.hooks import (
+from tests.collector.webhooks import (
     SECRET,
     deliveries,
     once,

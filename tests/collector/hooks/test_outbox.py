@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from tests.collector.hooks import (
+from tests.collector.webhooks import (
     deliveries,
     once,
     profiles_in,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collector.test_symbols import symbols, upload
+from tests.collector.engine.test_symbols import symbols, upload
 from tests.faults.stacks import profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.server import Server

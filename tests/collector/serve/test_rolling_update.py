@@ -20,13 +20,13 @@ import pgo_collector
 import pytest
 from pgo_collector.catalog.migrations import VERSION
 
-from tests.collector.test_start import DATA_FOLDERS
+from tests.collector.starting.test_start import DATA_FOLDERS
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.listening import free_port
 from tests.interop.nginx_process import balanced_nginx
 from tests.server import Server, bearer
 
-_ROOT: Final = Path(__file__).parents[2]
+_ROOT: Final = Path(__file__).parents[3]
 # The last commit of the version before this one, which knew one collector only.
 BEFORE: Final = "13bf04c11eb12bc3d6afd018ddef20940a267743"
 _PROGRAM: Final = "import sys; from pgo_collector.command.cli import main; sys.exit(main())"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from tests.collector.hooks import (
+from tests.collector.webhooks import (
     SECRET,
     deliveries,
     profiles_in,

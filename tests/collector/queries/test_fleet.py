@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from tests.collector.hostile_names import HOSTILE, submit_hostile
-from tests.collector.test_ui_pages import assert_ours
-from tests.collector.test_workers import workers_of
+from tests.collector.ui.test_pages import assert_ours
 from tests.collector.visitor import Page, Visitor
+from tests.collector.workers.test_workers import workers_of
 from tests.merge.stacked import stacked
 from tests.server import Server
 
