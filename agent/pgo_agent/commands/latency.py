@@ -98,8 +98,9 @@ def add_tracking(command: argparse.ArgumentParser) -> None:
         default=[],
         help="only processes in this cgroup of version 2, a path as in /proc/PID/cgroup; repeatable",
     )
+    able = ", ".join(tracker.name for tracker in TRACKERS.values() if tracker.waking)
     command.add_argument(
-        "--wakers", action="store_true", help="offcpu: add the stack of who woke the thread to each stack"
+        "--wakers", action="store_true", help=f"{able}: add the stack of who woke the thread to each stack"
     )
 
 

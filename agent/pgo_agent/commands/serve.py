@@ -90,6 +90,9 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         help="the first profile begins at a random moment within this time (default: that of --every)",
     )
     tracked = serve.add_argument_group("track latencies all the time")
+    renamed = ", ".join(
+        f"{tracker.name} as {tracker.sent_as}" for tracker in TRACKERS.values() if tracker.sent_as
+    )
     tracked.add_argument(
         "--latency",
         metavar="TRACKER",
@@ -97,7 +100,7 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a tracker to run; may be repeated. With --url, its profiles are submitted, as type TRACKER "
-        "(block as blockio)",
+        f"({renamed})",
     )
     tracked.add_argument(
         "--latency-threshold",

@@ -1,11 +1,13 @@
 """Track where programs wait, by eBPF on the kernel's tracepoints: off-CPU time, system calls, disks and more.
 
-`TRACKERS` lists what can be tracked. A `Session` runs one with `TrackerSettings`, in a child process of a
-`TrackerBackend`: with bcc, it compiles the tracker's C program of `bpf/` and reads its tables
-(`latency_program.py`); where bcc is missing, bpftrace runs a script of `bpf/`. The session tells each
-`Listener` what is counted: a `Recorder` makes a pprof profile of it, `Windows` keep its histograms over
-minutes and hours. A `Monitor` does all of that for readers that come and go. `StackNamer` names the functions
-of stacks. `probe` tries a tracker here.
+`TRACKERS` lists what can be tracked, and `trackers/` has all that is known about each. A `Session`
+(`session`) runs one with `TrackerSettings` (`settings`), in a child process of a `TrackerBackend`
+(`backend`): with bcc, `bcc_feed` runs `latency_program`, which compiles the tracker's C program and reads its
+tables; where bcc is missing, `bpftrace_feed` runs the tracker's script. `tick` reads what the child process
+prints, and `processes` finds the processes that filters name. The session tells each `Listener` what is
+counted: a `Recorder` (`recorder`) makes a pprof profile of it (`profile`), `Windows` (`histogram`) keep its
+histograms over minutes and hours. A `Monitor` (`monitor`) does all of that for readers that come and go.
+`StackNamer` names the functions of stacks. `probe` tries a tracker here.
 """
 
 from pgo_agent.latency.backend import TrackerBackend, choose_tracker_backend, tracker_backends

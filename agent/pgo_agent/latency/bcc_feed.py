@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,19 @@ from typing import Any
 
 from pgo_agent.backends import Bcc
 from pgo_agent.latency.settings import TrackerSettings
-from pgo_agent.latency.trackers import KERNEL_DEPTH, USER_DEPTH, Tracker
+from pgo_agent.latency.trackers import Tracker
 
 _PROGRAM = Path(__file__).with_name("latency_program.py")
+_COMMON = Path(__file__).parent / "bpf" / "common.c"
+_FORK = "sched:sched_process_fork"  # which common.c needs
+# Sizes that the C programs name.
+_SIZES = {
+    "KERNEL_DEPTH": 64,
+    "USER_DEPTH": 127,
+    "ENTRIES": 10_240,  # things in flight
+    "STACKS": 4096,  # that are kept from the begin to the end
+    "RING_PAGES": 2048,  # of 4 KiB
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +41,24 @@ class BccTrackers:
     def feed(self, tracker: Tracker, settings: TrackerSettings) -> BccFeed:
         """Return the feed of a tracker; bcc refuses none."""
         setup = {
-            "text": tracker.source(),
-            "tracepoints": tracker.tracepoints,
+            "text": program_of(tracker),
+            "tracepoints": (_FORK, *tracker.tracepoints),
             "own": os.getpid(),
-            "depths": [KERNEL_DEPTH, USER_DEPTH],
+            "depths": [_SIZES["KERNEL_DEPTH"], _SIZES["USER_DEPTH"]],
             "interrupts": tracker.uses_interrupts,
-            "is_network": tracker.name == "network",
+            "waking": tracker.waking,
+            "filtered_at_end": tracker.filtered_at_end,
+            "not_counted": tracker.not_counted,
+            "forgotten_after": tracker.forgotten_after,
             "settings": settings.for_program(),
         }
         return BccFeed((self.python, "-I", _PROGRAM), _line(setup))
+
+
+def program_of(tracker: Tracker) -> str:
+    """Return the text of the C program of a tracker."""
+    text = _COMMON.read_text() + tracker.program
+    return re.sub(rf"\b({'|'.join(_SIZES)})\b", lambda found: str(_SIZES[found[0]]), text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Run trackers with bpftrace: a script of `bpf/` prints each event over the threshold, and counts the rest.
+"""Run trackers with bpftrace: a script prints each event over the threshold, and counts the rest.
 
 Every event comes with the number of events so far on its CPU and in its bucket, and their total delay.
 Events of a CPU come in order, so a gap in these numbers is what bpftrace had to drop, with its delay. What
@@ -24,7 +24,7 @@ from pgo_agent.latency.processes import cgroup_ids, pids_of, skipped_runs
 from pgo_agent.latency.settings import TrackerSettings
 from pgo_agent.latency.trackers import Tracker
 
-_SOURCES = Path(__file__).with_name("bpf")
+_COMMON = Path(__file__).parent / "bpf" / "common.bt"
 _TRACING = Path("/sys/kernel/tracing")
 _START = f"""[ -d {_TRACING}/events ] || mount -t tracefs tracefs {_TRACING} || exit
 exec "$@" $$"""
@@ -94,15 +94,14 @@ class BpftraceTrackers:
 
 def script_of(tracker: Tracker, settings: TrackerSettings) -> str:
     """Return the text of the bpftrace script of a tracker. Raises NotSupported."""
-    if not (_SOURCES / f"{tracker.name}.bt").exists():
+    if not tracker.script:
         raise NotSupported("bpftrace", f"run the tracker {tracker.name}")
     if settings.timeout:
         raise NotSupported("bpftrace", "report what is in flight: leave out timeout")
     if settings.wakers:
         raise NotSupported("bpftrace", "record the stacks of wakers: leave out wakers")
     wanted, filters = _filters(settings)
-    sources = ((_SOURCES / f"{name}.bt").read_text() for name in ("common", tracker.name))
-    text = "".join(sources).replace("MEASURE", _MEASURE)
+    text = (_COMMON.read_text() + tracker.script).replace("MEASURE", _MEASURE)
     maps = {*re.findall(r"@(\w+)", text + filters)} - _COUNTS
     words = {
         "COUNTED": _COUNTED,

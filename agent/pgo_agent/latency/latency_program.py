@@ -1,8 +1,8 @@
 """Track latencies with bcc until SIGINT: the child process of `BccFeed`, run by the Python that has bcc.
 
 The first line of its input is a JSON object: the C `text`, the `tracepoints` that it uses, `own` processes,
-`depths` of stacks, whether it asks for `interrupts` or `is_network`, and `settings`. Each line after that is
-a command:
+`depths` of stacks, `settings`, and what `Tracker` documents of this one: whether it asks for `interrupts`,
+`waking`, `filtered_at_end`, `not_counted` and `forgotten_after`. Each line after that is a command:
 
     ["set", settings]      change the threshold, the timeout or the filters
     ["in_flight"]          ask for what is in flight
@@ -41,16 +41,12 @@ sys.path.append(str(Path(__file__).parent))
 from processes import cgroup_id_of, cgroup_ids, pids_of, skipped_runs  # type: ignore[import-not-found]
 
 _TRACING = Path("/sys/kernel/tracing")
-_WAKING = "sched:sched_waking"
 _DRAIN_SECONDS = 0.1
 _TICK_SECONDS = 1.0
 _LATE_SECONDS = 0.5  # between two looks for what is over the timeout
-_ABANDONED_NS = 30_000_000_000  # a packet in flight for longer isn't read by any program
+_FORGET_TICKS = 10  # between two looks for what is forgotten
 _MOST_STACKS = 5000  # different ones between two ticks
 _MOST_LISTED = 1000  # in flight, longest first
-_RECEIVE = 3  # the operation of packets that are received
-# Packets of these sockets came from no device: a buffer at the same address was freed without a trace.
-_LOCAL_SOCKETS = (b"unix_", b"netlink_")
 _BY_PROCESS, _BY_COMM, _BY_CGROUP = 1, 2, 4
 _PROCESS_FILTERS = {"pids", "executables"}
 _FILTERS = _PROCESS_FILTERS | {"comms", "cgroups"}
@@ -128,16 +124,18 @@ class _Tracker:
         self._own = setup["own"]
         self._bpf = BPF(text=setup["text"])
         ctypes.CDLL(None).malloc_trim(0)  # the compiler has freed 25 MiB
-        self._takes_wakers, self._is_at_wakers = _WAKING in setup["tracepoints"], False
+        self._waking, self._is_at_wakers = setup["waking"], False
         self._aggregate = _Aggregate()
         self._announced: set[int] = set()
         self._generation = 1
         self._last: dict[str, list[tuple[int, int]]] = {}
         self._unseen = 0
         self._last_counters = [0] * len(_COUNTERS)
-        self._is_network, self._abandoned, self._refuted = setup["is_network"], 0, 0
-        self._largest = 0
-        self._local: dict[str, bool] = {}
+        self._filtered_at_end = {*setup["filtered_at_end"]}
+        self._not_counted = tuple(name.encode() for name in setup["not_counted"])
+        self._forgotten_after = setup["forgotten_after"]
+        self._abandoned = self._refuted = self._largest = 0
+        self._refuting: dict[str, bool] = {}
         self._late: set[tuple[bytes, int]] = set()
         self._late_due = self._event_due = 0.0
         self._skipped = 0
@@ -172,12 +170,12 @@ class _Tracker:
 
     def _attach_to_wakers(self, *, wanted: bool) -> None:
         """Run the program that takes stacks of wakers only if they are wanted: it costs at each wake-up."""
-        if not self._takes_wakers or wanted == self._is_at_wakers:
+        if not self._waking or wanted == self._is_at_wakers:
             return
         if wanted:
-            self._bpf.attach_tracepoint(tp=_WAKING, fn_name="take_waker")
+            self._bpf.attach_tracepoint(tp=self._waking, fn_name="take_waker")
         else:
-            self._bpf.detach_tracepoint(tp=_WAKING)
+            self._bpf.detach_tracepoint(tp=self._waking)
         self._is_at_wakers = wanted
 
     def _write_settings(self) -> None:
@@ -216,7 +214,7 @@ class _Tracker:
         record = ctypes.string_at(at, size)
         delay, _start, number, comm, name, pid, thread, operation, _ = _EVENT.unpack_from(record)
         _, kernel, user = self._stack(record, _EVENT.size)
-        if self._is_network and self._is_local(kernel):
+        if self._not_counted and self._refutes(kernel):
             self._refuted += 1
             return
         self._largest = max(self._largest, delay)
@@ -247,13 +245,14 @@ class _Tracker:
         at += self._kernel_bytes
         return (pid, _text(comm)), kernel_part.hex(), record[at : at + max(0, user)].hex()
 
-    def _is_local(self, kernel: str) -> bool:
-        if kernel not in self._local:
-            if len(self._local) > _MOST_STACKS:
-                self._local.clear()
+    def _refutes(self, kernel: str) -> bool:
+        """Return whether a stack has one of the functions whose events aren't counted."""
+        if kernel not in self._refuting:
+            if len(self._refuting) > _MOST_STACKS:
+                self._refuting.clear()
             names = (self._bpf.ksym(address) for address in memoryview(bytes.fromhex(kernel)).cast("Q"))
-            self._local[kernel] = any(name.startswith(_LOCAL_SOCKETS) for name in names)
-        return self._local[kernel]
+            self._refuting[kernel] = any(name.startswith(self._not_counted) for name in names)
+        return self._refuting[kernel]
 
     def tick(self) -> None:
         """Print what was counted since the last tick, and start anew."""
@@ -379,8 +378,8 @@ class _Tracker:
         cgroups = {key.value for key in self._bpf["cgroups"]}
         comms = {bytes(key) for key in self._bpf["comms"]}
         for key, entry in [*entries.items_lookup_batch()]:
-            if self._is_network and entry.operation == _RECEIVE:
-                continue  # its reader is filtered
+            if entry.operation in self._filtered_at_end:
+                continue
             unwanted = (
                 ((settings["pids"] or settings["executables"]) and entry.pid not in processes)
                 or (settings["comms"] and bytes(entry.comm) not in comms)
@@ -391,8 +390,10 @@ class _Tracker:
                     del table[key]
 
     def forget_abandoned(self) -> None:
-        """Forget packets that no program has read, which would fill the table."""
-        oldest = time.monotonic_ns() - _ABANDONED_NS
+        """Forget what is in flight for too long, such as packets that nobody reads, to free its room."""
+        if not self._forgotten_after:
+            return
+        oldest = time.monotonic_ns() - self._forgotten_after
         for key, entry in [*self._entries()]:
             if entry.start < oldest:
                 with suppress(KeyError):
@@ -459,7 +460,7 @@ def main() -> None:
             tracker.tick()
             tick_due = time.monotonic() + _TICK_SECONDS
             ticks += 1
-            if setup["is_network"] and ticks % 10 == 0:
+            if ticks % _FORGET_TICKS == 0:
                 tracker.forget_abandoned()
     tracker.stop()
 

@@ -57,9 +57,20 @@ def _accept_any(_: Header) -> None:
     """Accept any header: profilers differ in what they measure for this type."""
 
 
-# The types of the agent's latency trackers. The tracker `block`, of disks, sends `blockio`: `block` is Go's
-# block profile, which has the same sample types and measures something else.
-LATENCY_TYPES = ("offcpu", "wakeup", "syscall", "blockio", "irq", "softirq", "network")
+# The types of the agent's latency trackers, and what the pages call them. The tracker `block`, of disks,
+# sends `blockio`: `block` is Go's block profile, which has the same sample types and measures something else.
+# tests/docs/test_trackers.py holds these to the agent's TRACKERS.
+LATENCY_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "offcpu": "waits off the CPU",
+        "wakeup": "waits for a CPU after a wake-up",
+        "syscall": "system calls",
+        "blockio": "requests to disks",
+        "irq": "interrupts",
+        "softirq": "soft interrupts",
+        "network": "the network",
+    }
+)
 
 # The check of each type, by name; it raises NotACPUProfile for a profile that isn't of the type.
 TYPES: Mapping[str, Callable[[Header], None]] = MappingProxyType(

@@ -18,6 +18,7 @@ from pgo_collector.catalog.summaries import Summaries
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.openapi import BASE, FOCUS, LATENCIES, PATTERNS
 from pgo_collector.http.selections import first_value
+from pgo_collector.model.profile_types import LATENCY_TYPES
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.ui.links import Links, api_url
 
@@ -49,13 +50,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "mutex": "holders of contended locks",
         "goroutine": "goroutines",
         "threadcreate": "threads",
-        "offcpu": "waits off the CPU",
-        "wakeup": "waits by what ended them",
-        "syscall": "system calls",
-        "blockio": "requests to disks",
-        "irq": "interrupts",
-        "softirq": "soft interrupts",
-        "network": "the network",
+        **LATENCY_TYPES,
         "process_cpu": "time on a CPU, not for builds",
         "wall": "time on the clock",
         "memory": "memory since the profile before",

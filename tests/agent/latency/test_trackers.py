@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -15,7 +16,6 @@ from typing import NamedTuple
 import pytest
 from pgo_agent.errors import ToolFailed
 from pgo_agent.latency import TRACKERS, Happening, Recorder, Session, StackNamer, Tick, TrackerSettings
-from pgo_agent.latency.trackers import Tracker
 
 from tests.agent.busy import needs_gcc
 from tests.agent.latency.waiting import (
@@ -360,9 +360,7 @@ def test_a_storm_is_counted_and_bounded(binary: Path) -> None:
 
 def test_a_missing_tracepoint_is_named() -> None:
     known = TRACKERS["irq"]
-    tracker = Tracker(
-        known.name, known.measures, known.stack, (*known.tracepoints, "irq:no_such"), known.labels
-    )
+    tracker = replace(known, tracepoints=(*known.tracepoints, "irq:no_such"))
     session = Session(tracker, TrackerSettings())
     with tracking("irq", {}):
         pass

@@ -1,9 +1,79 @@
-"""Name the system calls of x86-64 by their numbers, as Linux 6.18 does (syscall_64.tbl)."""
+"""The tracker of system calls, and their names on x86-64."""
 
 from __future__ import annotations
 
 import platform
 
+from pgo_agent.latency.trackers.tracker import Labels, Tracker
+
+_PROGRAM = """
+// System calls: from the entry to the exit, by number.
+//
+// There may be millions a second, so these are raw tracepoints: the kernel makes no record of each call for
+// them. The arguments of `sys_enter` are the registers and the number.
+
+RAW_TRACEPOINT_PROBE(sys_enter) {
+    struct settings *s = get_settings();
+    if (!s || !is_wanted(s))
+        return 0;
+    struct key key = {.id = (u32)bpf_get_current_pid_tgid()};
+    struct entry *entry = begin_again(ctx, s, &key);
+    if (entry) {
+        entry->number = ctx->args[1];
+        entry->start = bpf_ktime_get_ns();
+    }
+    return 0;
+}
+
+RAW_TRACEPOINT_PROBE(sys_exit) {
+    struct settings *s = get_settings();
+    struct key key = {.id = (u32)bpf_get_current_pid_tgid()};
+    if (s)
+        end_again(ctx, s, &key);
+    return 0;
+}
+
+// The call in which a thread ends has no exit.
+TRACEPOINT_PROBE(sched, sched_process_exit) {
+    struct settings *s = get_settings();
+    struct key key = {.id = (u32)bpf_get_current_pid_tgid()};
+    if (s)
+        forget(&key, 1);
+    return 0;
+}
+"""
+
+_SCRIPT = """
+// System calls: from the entry to the exit, by number.
+
+tracepoint:raw_syscalls:sys_enter /@on == 1 && WANTED/ {
+    if (@start[tid] != 0) {
+        @missed = count();
+    }
+    @start[tid] = nsecs;
+    if (@start[tid] == 0) {
+        @table_full = count();
+    }
+}
+
+tracepoint:raw_syscalls:sys_exit {
+    $start = @start[tid];
+    if ($start != 0) {
+        MEASURE
+        if ($delay >= THRESHOLD) {
+            printf(EVENT, COUNTED, pid, tid, args->id, 0, kstack(perf), ustack(perf), "", comm);
+        }
+        delete(@start[tid]);
+    }
+}
+
+// The call in which a thread ends has no exit.
+tracepoint:sched:sched_process_exit {
+    delete(@start[tid]);
+}
+"""
+
+# The system calls of x86-64 by their numbers, as Linux 6.18 has them (syscall_64.tbl).
 # From 0 and from 424 on; in between are no calls.
 _FIRST = """
 read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask
@@ -56,3 +126,22 @@ _NAMES = {
 def syscall_name(number: int) -> str:
     """Return the name of a system call, or its number if it has none here."""
     return (_NAMES.get(number) if platform.machine() == "x86_64" else None) or str(number)
+
+
+def _labels(number: int, _name: str, _operation: int) -> Labels:
+    return (("syscall", syscall_name(number)),)
+
+
+TRACKERS = (
+    Tracker(
+        name="syscall",
+        title="system calls",
+        measures="from a system call's entry until its exit",
+        stack="the caller",
+        tracepoints=("raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "sched:sched_process_exit"),
+        program=_PROGRAM,
+        script=_SCRIPT,
+        labels=_labels,
+        labels_text="`syscall`: its name",
+    ),
+)
