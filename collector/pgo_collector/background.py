@@ -1,16 +1,13 @@
-"""Background tasks: what the server does besides answering requests. A task that fails is started again.
-
-`settle` hands the outcomes of work done together to those that wait for them.
-"""
+"""Background tasks: what the server does besides answering requests. A task that fails is started again."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 
@@ -19,8 +16,6 @@ import structlog
 _SHORTEST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0
 _log = structlog.get_logger()
-
-T = TypeVar("T")
 
 
 class BackgroundTask(Protocol):
@@ -67,14 +62,3 @@ class BackgroundTasks:
             pause = min(2 * pause, _LONGEST_SECONDS)
             del self.failing[name]
             self.restarts[name] += 1
-
-
-def settle(futures: Sequence[asyncio.Future[T]], outcomes: Sequence[T | Exception]) -> None:
-    """Give each future its outcome, unless it was cancelled."""
-    for future, outcome in zip(futures, outcomes, strict=True):
-        if future.done():
-            continue
-        if isinstance(outcome, Exception):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)

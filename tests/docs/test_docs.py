@@ -23,12 +23,14 @@ from pgo_collector.http.keys import KeyFile
 from pgo_collector.logs import EVENTS
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.warming import Warming
-from pgo_collector.serve.app import AppDependencies, Keys, create_app
+from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder, folder_storage
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
+from pgo_collector.submits.commit import Commits
+from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import OwnWorkers
 from pgo_collector.workers.pool import Workers
 from starlette.routing import Mount, Route
@@ -73,22 +75,18 @@ def app(tmp_path: Path) -> FastAPI:
     keys = KeyFile(file)
     with (
         DataFolder(tmp_path / "data") as folder,
-        Store(
-            folder,
-            SQLite(folder.catalog),
-            folder_storage(folder.path),
-            workers := Workers(1, BOUNDS, folder.rows),
-            OwnWorkers(workers),
-        ) as store,
+        Store(folder, SQLite(folder.catalog), folder_storage(folder.path)) as store,
     ):
+        workers = Workers(1, BOUNDS, folder.rows)
+        tasks = BlobTasks(workers, bulk := OwnWorkers(workers), store.catalog)
         app = create_app(
             Settings(),
             AppDependencies(
-                store,
+                OpenStore(store, Commits(store), tasks, bulk.progress),
                 KeptMerges(folder.merged, 1),
-                StartLineTables(store, Settings()),
+                StartLineTables(store, workers, Settings()),
                 Locks(store.catalog.database.leases),
-                Warming(store),
+                Warming(store, tasks),
                 BackgroundTasks({}),
                 Keys(keys, keys, keys),
                 asyncio.Event(),

@@ -137,7 +137,7 @@ def _copy(source: Storage, target: Storage, batch: Sequence[Stored], report: Cop
             if isinstance(content, OSError):
                 raise content
             _check(source, of.name, content)
-            new.append(NewBlob(of.name, "", None, content, len(content)))
+            new.append(NewBlob(of.name, "", content, len(content)))
         except StorageFails:
             raise
         except (OSError, CopyDamaged) as error:

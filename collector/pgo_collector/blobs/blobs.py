@@ -29,10 +29,9 @@ _NO_LABELS = ","
 
 
 class Content(NamedTuple):
-    """The bytes of a blob, `size` of them: `content`, to be written to the file `part`, or in that file."""
+    """The bytes of a blob, `size` of them, or the file that they are in."""
 
-    part: Path
-    content: bytes | None
+    content: bytes | Path
     size: int
 
 
@@ -70,7 +69,7 @@ class Blobs:
             size = file.tell()
         sync_file(part)  # before any name of it, as .inputs is one
         self._write_inputs(name, text)
-        for error in self.storage.create([NewBlob(str(name), "", part, None, size)]).values():
+        for error in self.storage.create([NewBlob(str(name), "", part, size)]).values():
             raise error
         return len(text)
 

@@ -223,10 +223,7 @@ class BucketStorage:
         return {blob.name: error for blob, error in zip(blobs, results, strict=True) if error is not None}
 
     def _create(self, blob: NewBlob) -> None:
-        content = blob.content
-        if content is None and blob.part is not None:
-            content = blob.part.read_bytes()
-        content = content or b""
+        content = blob.content if isinstance(blob.content, bytes) else blob.content.read_bytes()
         for tries_left in (1, 0):
             try:
                 self._put(blob.name, content, "create")

@@ -91,18 +91,25 @@ class FolderStorage(NamedTuple):
         folders: dict[Path, list[str]] = {}
         for blob in blobs:
             path = self.root / blob.name
+            in_file = isinstance(blob.content, Path)
+            part = blob.content if isinstance(blob.content, Path) else new_part(self.incoming)
             try:
                 with span("store", "write blob", size=blob.size):
-                    part = self._written(blob)
+                    if isinstance(blob.content, Path):
+                        sync_file(part)
+                    else:
+                        write_file(part, blob.content)
                 for name in filter(None, (blob.name, blob.beside)):
                     self._delete(name)
                 make_folder(folder := path.parent)
                 os.link(part, path)
-                if blob.part is None:
-                    part.unlink()
                 folders.setdefault(folder, []).append(blob.name)
             except OSError as error:
                 failures[blob.name] = error
+            finally:
+                if not in_file:
+                    with suppress(OSError):  # one that stays is swept at the next start
+                        part.unlink(missing_ok=True)
         for each, inside in folders.items():
             try:
                 with span("store", "fsync folder"):
@@ -110,15 +117,6 @@ class FolderStorage(NamedTuple):
             except OSError as error:
                 failures.update(dict.fromkeys(inside, error))
         return failures
-
-    def _written(self, blob: NewBlob) -> Path:
-        """Return a durable file with the bytes of a blob."""
-        if blob.content is None and blob.part is not None:
-            sync_file(blob.part)
-            return blob.part
-        part = blob.part or new_part(self.incoming)
-        write_file(part, blob.content or b"")
-        return part
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a part, and rename it."""

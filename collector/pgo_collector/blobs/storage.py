@@ -20,22 +20,19 @@ MISSING = -1
 RELEASES, BINARIES, START_LINES = AREAS = "releases", "binaries", "start_lines"
 # An area for the object that says whose the bucket is: see `store.claim`.
 CLAIM = "claim"
-# An area for what is only there while profiles are being stored: see `store.group_commit`.
+# An area for what is only there while profiles are being stored: see `submits.commit`.
 UNDATED = "undated"
 
 
 class NewBlob(NamedTuple):
-    """A blob to store: its bytes, `size` of them, are `content`, or in the file `part`.
-
-    With both, the storage may write `content` to that file, and leave it.
+    """A blob to store: its bytes, `size` of them, or the file that they are in, which the storage leaves.
 
     `beside` is the name of an object that must not be there with it; "" for none.
     """
 
     name: str
     beside: str
-    part: Path | None
-    content: bytes | None
+    content: bytes | Path
     size: int
 
 

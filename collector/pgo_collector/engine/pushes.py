@@ -24,7 +24,7 @@ from pprof_merge import (
     summaries,
 )
 
-from pgo_collector.engine.validation import packed, read_body
+from pgo_collector.engine.validation import packed
 from pgo_collector.errors import Refusal
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
@@ -61,13 +61,12 @@ class PushBody(NamedTuple):
 
 
 class PlacedProfile(NamedTuple):
-    """A profile of a push that may be stored. Its gzip is `content`, or is in the file `part`."""
+    """A profile of a push that may be stored: its gzip, or the file that it is in."""
 
     series: Series
     facts: Facts
     created_nanos: int | None
-    content: bytes | None
-    part: Path | None
+    content: bytes | Path
 
 
 Placed = PlacedProfile | Refusal | ProfileError | OSError
@@ -100,7 +99,8 @@ def validate_pushes(bodies: Sequence[PushBody], limits: Limits) -> list[list[Pla
 
 def _unpacked(body: PushBody, limits: Limits) -> list[Unpacked] | Exception:
     try:
-        return [*body.unpack(read_body(body.content), limits)]
+        content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
+        return [*body.unpack(content, limits)]
     except (Refusal, ProfileError, OSError) as error:
         return error.with_traceback(None)
 
@@ -161,6 +161,6 @@ def _place(profile: PushedProfile, summary: Summary, part: Path | None, limits: 
     if 0 < facts.time_nanos < _END_OF_1970:
         facts = replace(facts, time_nanos=0)
     if part is None:
-        return PlacedProfile(series, facts, profile.created_nanos, content, None)
+        return PlacedProfile(series, facts, profile.created_nanos, content)
     part.write_bytes(content)
-    return PlacedProfile(series, facts, profile.created_nanos, None, part)
+    return PlacedProfile(series, facts, profile.created_nanos, part)

@@ -61,9 +61,14 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
 
     def read() -> Iterator[bytes]:
         for body in bodies:
-            content = _read(body)
-            contents.append(content)
-            yield b"" if isinstance(content, OSError) else content
+            try:
+                content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
+            except OSError as error:
+                contents.append(error)
+                content = b""
+            else:
+                contents.append(content)
+            yield content
 
     times = StepTimes()
     with span("engine", "read bodies", bodies=len(bodies)) as reading:
@@ -74,18 +79,6 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
             _validated(body, content, summary, limits)
             for body, content, summary in zip(bodies, contents, found, strict=True)
         ]
-
-
-def _read(body: SubmittedBody) -> bytes | OSError:
-    try:
-        return read_body(body.content)
-    except OSError as error:
-        return error
-
-
-def read_body(content: bytes | Path) -> bytes:
-    """Return a body that is in memory or in a file. Raises OSError."""
-    return content if isinstance(content, bytes) else content.read_bytes()
 
 
 def _validated(

@@ -24,12 +24,13 @@ from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
 from pgo_collector.store.store import Store
+from pgo_collector.workers.blob_tasks import BlobTasks
 
 _log = structlog.get_logger()
 
 
 async def combine_blobs(
-    store: Store, lease: Lease, blobs: Sequence[Blob], kept_labels: Collection[str] = ()
+    store: Store, tasks: BlobTasks, lease: Lease, blobs: Sequence[Blob], kept_labels: Collection[str] = ()
 ) -> None:
     """Replace live blobs by their merge; blobs that can't be read stay as they are.
 
@@ -41,8 +42,8 @@ async def combine_blobs(
     service, type_, *_ = blobs[0].name.series
     async with store.part() as part:
         with suppress(NothingToMerge):
-            chosen = await asyncio.to_thread(chosen_of, store, service, type_, blobs)
-            merged = await make_merge(store, chosen, PLAIN_RENDITION, part)
+            chosen = await asyncio.to_thread(chosen_of, store.blobs.storage, service, type_, blobs)
+            merged = await make_merge(tasks, chosen, PLAIN_RENDITION, part)
             left_out = {left.blob for left in merged.left_out}
             taken = [blob for blob in blobs if str(blob.name) not in left_out]
             if len(taken) > 1 and merged.facts is not None:

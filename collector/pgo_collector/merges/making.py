@@ -15,16 +15,15 @@ from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult, merge_blobs
 from pgo_collector.errors import NothingToMerge
-from pgo_collector.merges.inputs import check_none_is_gone
 from pgo_collector.model.facts import NAMED_LEFT_OUT, LeftOut
 from pgo_collector.model.selection import EXACT, Coarse
-from pgo_collector.store.store import Store
+from pgo_collector.workers.blob_tasks import BlobTasks
 
 _log = structlog.get_logger()
 
 
 async def make_merge(
-    store: Store, chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: Budget = UNBOUNDED
+    tasks: BlobTasks, chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: Budget = UNBOUNDED
 ) -> MergeResult:
     """Write the merge of blobs to the file `part`, and return what the worker says about it.
 
@@ -32,9 +31,7 @@ async def make_merge(
     WorkerUnavailable or OSError.
     """
     count, start = len(chosen.blobs), time.perf_counter()
-    await store.bulk.load(chosen)
-    merged = await store.workers.run_for(chosen.owner, merge_blobs, chosen, rendition, part, budget)
-    await check_none_is_gone(store.catalog, merged.left_out)
+    merged = await tasks.run(merge_blobs, chosen, rendition, part, budget)
     ms = round((time.perf_counter() - start) * 1000, 1)
     format_ = rendition.format.name
     _log.info("merge made", service=chosen.service, type=chosen.type, blobs=count, format=format_, ms=ms)

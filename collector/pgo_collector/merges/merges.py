@@ -21,7 +21,7 @@ from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult
 from pgo_collector.errors import BlobsGone
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.inputs import chosen_of, fingerprint_of, nothing_selected, until_none_is_gone
+from pgo_collector.merges.inputs import chosen_of, fingerprint_of, nothing_selected
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.making import OpenMerge, make_merge
 from pgo_collector.model.selection import EXACT, Coarse, Selection
@@ -29,6 +29,7 @@ from pgo_collector.store.garbage import collect_garbage, delete_live
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store, not_stored
 from pgo_collector.traces.spans import place, span
+from pgo_collector.workers.blob_tasks import BlobTasks, until_none_is_gone
 
 
 class _Resolved(NamedTuple):
@@ -51,8 +52,11 @@ class Merges:
     then made again of those that have replaced them.
     """
 
-    def __init__(self, store: Store, locks: Locks, kept: KeptMerges, budget: Budget = UNBOUNDED) -> None:
+    def __init__(
+        self, store: Store, tasks: BlobTasks, locks: Locks, kept: KeptMerges, budget: Budget = UNBOUNDED
+    ) -> None:
         self.store = store
+        self.tasks = tasks
         self.budget = budget
         self._kept = kept
         self._locks = locks
@@ -85,9 +89,10 @@ class Merges:
         """
         series = blobs[0].name.series
         with _storage_errors():
-            chosen = await asyncio.to_thread(chosen_of, self.store, series.service, series.type, blobs)
+            storage = self.store.blobs.storage
+            chosen = await asyncio.to_thread(chosen_of, storage, series.service, series.type, blobs)
             async with self.store.part() as part:
-                made = await make_merge(self.store, chosen, rendition, part, self.budget)
+                made = await make_merge(self.tasks, chosen, rendition, part, self.budget)
                 return await asyncio.to_thread(OpenMerge.at, part, made, coarse)
 
     async def of_newest(self, selection: Selection, most: int, rendition: Rendition) -> OpenMerge:
@@ -122,8 +127,8 @@ class Merges:
                 for _, of_series in groupby(ordered, key=lambda blob: blob.name.series):
                     own = [*of_series]
                     if len(own) > 1:
-                        await combine_blobs(self.store, lease, own)
-                await collect_garbage(self.store, lease, selection.service, selection.type)
+                        await combine_blobs(self.store, self.tasks, lease, own)
+                await collect_garbage(self.store, self.tasks, lease, selection.service, selection.type)
                 return await self._find_or_make(selection, rendition)
 
     async def delete(self, service: str, type_: str) -> None:
@@ -137,7 +142,7 @@ class Merges:
                 blobs = await asyncio.to_thread(self.store.catalog.live, selection)
                 if not blobs:
                     raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
-                await delete_live(self.store, lease, service, type_, blobs)
+                await delete_live(self.store, self.tasks, lease, (service, type_), blobs)
 
     async def _find_or_make(self, selection: Selection, rendition: Rendition) -> OpenMerge:
         async def made() -> OpenMerge:
@@ -159,7 +164,7 @@ class Merges:
         def take(state: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs | None:
             if kept_as(state) in self._kept:
                 return None
-            return chosen_of(self.store, selection.service, selection.type, blobs)
+            return chosen_of(self.store.blobs.storage, selection.service, selection.type, blobs)
 
         known = catalog.known_state(selection)
         opened = None if known is None else self._kept.open(kept_as(known), known.coarse)
@@ -175,7 +180,7 @@ class Merges:
 
     async def _make(self, resolved: _Resolved, rendition: Rendition) -> OpenMerge:
         async with self.store.part() as part:
-            made = await make_merge(self.store, resolved.chosen, rendition, part, self.budget)
+            made = await make_merge(self.tasks, resolved.chosen, rendition, part, self.budget)
             keeping = asyncio.create_task(asyncio.to_thread(self._keep, resolved, part, made))
             try:
                 return await asyncio.shield(keeping)

@@ -20,6 +20,8 @@ from pgo_collector.store.binaries import stored_sizes
 from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.upkeep.upkeep import Upkeep
+from pgo_collector.workers.bulk import BulkProgress
+from pgo_collector.workers.pool import Workers
 
 _PREFIX = "pgo_collector"
 # The totals of stored profiles are read from the catalog at most this often, since it sums all its rows; and
@@ -33,12 +35,17 @@ class Gauges(Collector):
     def __init__(
         self,
         store: Store,
+        *,
+        workers: Workers,
+        bulk: BulkProgress,
         warming: Warming,
         upkeep: Upkeep,
         background: BackgroundTasks,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         self._store = store
+        self._workers = workers
+        self._bulk = bulk
         self._tracing = tracing
         self._warming = warming
         self._upkeep = upkeep
@@ -52,7 +59,7 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current values; the totals of stored profiles and programs may be a minute old."""
-        workers, warming, upkeep = self._store.workers, self._warming, self._upkeep
+        workers, warming, upkeep = self._workers, self._warming, self._upkeep
         yield _gauge("workers", "Worker processes.", workers.count)
         yield _gauge("workers_busy", "Worker processes that are running a task.", workers.busy)
         yield _gauge("tasks_waiting", "Tasks waiting for a worker process.", workers.queued)
@@ -69,7 +76,7 @@ class Gauges(Collector):
             "Stored profiles that the workers read ahead after a start, as far as known.",
             warming.total,
         )
-        bulk = self._store.bulk.progress
+        bulk = self._bulk
         yield _gauge(
             "bulk_profiles", "Stored profiles that a cluster is to read for this server.", bulk.total
         )
@@ -100,7 +107,7 @@ class Gauges(Collector):
             " or nobody waited for their task any more.",
             labels=["reason"],
         )
-        for reason, count in self._store.workers.replaced.items():
+        for reason, count in self._workers.replaced.items():
             replaced.add_metric([reason], count)
         yield replaced
 

@@ -21,11 +21,12 @@ from pgo_collector.errors import (
     ParameterInvalid,
     TaskOutOfMemory,
 )
-from pgo_collector.merges.inputs import check_none_is_gone, chosen_of, until_none_is_gone
+from pgo_collector.merges.inputs import chosen_of
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Focus, Selection
 from pgo_collector.queries.kept import KeptAnswers
 from pgo_collector.store.store import Store
+from pgo_collector.workers.blob_tasks import BlobTasks, until_none_is_gone
 
 
 class Result(Protocol):
@@ -72,8 +73,9 @@ class Fleet:
     `kept` has answers for the pages, in at most `kept_bytes` of memory.
     """
 
-    def __init__(self, store: Store, budget: Budget, kept_bytes: int) -> None:
+    def __init__(self, store: Store, tasks: BlobTasks, budget: Budget, kept_bytes: int) -> None:
         self._store = store
+        self.tasks = tasks
         self.budget = budget
         self.kept = KeptAnswers(store.catalog, kept_bytes)
         self._concurrent = asyncio.Semaphore(_MAX_CONCURRENT)
@@ -117,13 +119,10 @@ class Fleet:
 
         async def run_task(selection: Selection) -> T:
             blobs = await asyncio.to_thread(self._store.catalog.live, selection)
-            of = self._store, selection.service, selection.type
+            of = self._store.blobs.storage, selection.service, selection.type
             chosen = await asyncio.to_thread(chosen_of, *of, blobs)
             further = await asyncio.to_thread(arguments, selection, blobs)
-            await self._store.bulk.load(chosen)
-            result = await self._store.workers.run_for(chosen.owner, task, chosen, *further, self.budget)
-            await check_none_is_gone(self._store.catalog, result.left_out)
-            return result
+            return await self.tasks.run(task, chosen, *further, self.budget)
 
         async def run_one(selection: Selection) -> tuple[Selection, T]:
             async with self._concurrent:

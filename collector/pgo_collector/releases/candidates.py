@@ -42,6 +42,7 @@ class Candidates:
 
     def __init__(self, merges: Merges, service: str, rules: RulesFolder) -> None:
         self._store = merges.store
+        self._workers = merges.tasks.workers
         self._merges = merges
         self._selection = Selection(service, CPU)
         self._rules = rules
@@ -69,7 +70,7 @@ class Candidates:
 
     async def _compare(self, merge: OpenMerge, release: StoredObject | None, part: Path) -> Candidate:
         await asyncio.to_thread(_copy, merge, part)
-        found = await self._store.workers.run(candidate_stats, part, release, self._budget)
+        found = await self._workers.run(candidate_stats, part, release, self._budget)
         if merge.etag not in {found.digest, f"{found.sha256}-{format_named().name}"}:
             raise MergeDamaged("its content doesn't match its etag")
         return Candidate(merge.etag, merge.n_left_out, found, part)

@@ -41,7 +41,7 @@ class ReleaseRenditions:
         self._service = service
         self._binaries = binaries
         self._budget = budget
-        self._store = binaries.store
+        self._store, self._workers = binaries.store, binaries.workers
         self._releases = releases
         self._making = asyncio.Lock()
 
@@ -70,7 +70,7 @@ class ReleaseRenditions:
         async with store.part() as part:
             start = time.perf_counter()
             profile = self._releases.profile(release.number)
-            digest = await store.workers.run(convert, profile, release.digest, rendition, part, self._budget)
+            digest = await self._workers.run(convert, profile, release.digest, rendition, part, self._budget)
             _log.info(
                 "release converted", format=wanted.name, ms=round((time.perf_counter() - start) * 1000, 1)
             )

@@ -18,18 +18,13 @@ from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.tasks import ReportResult, ReportSubjects, report_blobs
 from pgo_collector.errors import NothingToMerge, ReleaseDamaged
-from pgo_collector.merges.inputs import (
-    check_none_is_gone,
-    chosen_of,
-    count_kept_apart,
-    nothing_selected,
-    until_none_is_gone,
-)
+from pgo_collector.merges.inputs import chosen_of, count_kept_apart, nothing_selected
 from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
 from pgo_collector.store.store import Store, not_stored
+from pgo_collector.workers.blob_tasks import BlobTasks, until_none_is_gone
 
 _log = structlog.get_logger()
 
@@ -37,8 +32,9 @@ _log = structlog.get_logger()
 class Reports:
     """Makes reports on merges of stored profiles, within a budget."""
 
-    def __init__(self, store: Store, budget: Budget) -> None:
+    def __init__(self, store: Store, tasks: BlobTasks, budget: Budget) -> None:
         self.store = store
+        self._tasks = tasks
         self.budget = budget
 
     async def make(self, selection: Selection, symbols: Path | None = None) -> tuple[ReportResult, Coarse]:
@@ -55,7 +51,7 @@ class Reports:
 
     async def _make(self, selection: Selection, symbols: Path | None) -> tuple[ReportResult, Coarse]:
         def take(_: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs:
-            return chosen_of(self.store, selection.service, selection.type, blobs)
+            return chosen_of(self.store.blobs.storage, selection.service, selection.type, blobs)
 
         state, chosen = await asyncio.to_thread(self.store.catalog.resolve, selection, take)
         count = len(chosen.blobs)
@@ -65,11 +61,7 @@ class Reports:
         released = await asyncio.to_thread(self._released, selection)
         apart = await asyncio.to_thread(self._kept_apart, selection)
         subjects = ReportSubjects(symbols, released, apart)
-        await self.store.bulk.load(chosen)
-        made = await self.store.workers.run_for(
-            chosen.owner, report_blobs, chosen, subjects, time.time_ns(), self.budget
-        )
-        await check_none_is_gone(self.store.catalog, made.left_out)
+        made = await self._tasks.run(report_blobs, chosen, subjects, time.time_ns(), self.budget)
         _log.info("report made", blobs=count, ms=round((time.perf_counter() - start) * 1000, 1))
         if made.report is None:
             raise NothingToMerge(f"none of the {count} stored profiles can be read")

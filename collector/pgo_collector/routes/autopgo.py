@@ -30,7 +30,7 @@ from pgo_collector.model.selection import EVERY_SERVICE, Selection
 from pgo_collector.model.series import SERVICE_PATTERN, Series
 from pgo_collector.model.times import format_time
 from pgo_collector.store.readiness import Readiness
-from pgo_collector.submits.submits import Ingest
+from pgo_collector.submits.submits import Submits
 
 _SERVICE = re.compile(SERVICE_PATTERN)
 _PROFILES = "/api/profile"
@@ -60,7 +60,7 @@ AUTOPGO = Dialect(_has_path, _error, submits=(_APP,))
 class AutopgoParts(NamedTuple):
     """The parts of the collector that the routes call."""
 
-    ingest: Ingest
+    submits: Submits
     merges: Merges
     rules: RulesFolder
     readiness: Readiness
@@ -88,7 +88,7 @@ def autopgo_routes(
         dependencies=submit,
     )
     async def upload(request: Request, app: str) -> Response:
-        submitted = await parts.ingest.submit(request, Series(_service_of(request, app), CPU))
+        submitted = await parts.submits.submit(request, Series(_service_of(request, app), CPU))
         key = f"{app}/staging/{submitted.name.identity.time_nanos}"
         return JSONResponse({"key": key}, HTTPStatus.CREATED)
 

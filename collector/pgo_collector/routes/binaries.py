@@ -53,10 +53,10 @@ def binaries_routes(
         service = service_of(request)
         await binaries.check()
         await quotas.check(service)
-        async with binaries.store.part() as part:
-            context_of(request).body_bytes = await bodies.read_to_file(request, part, bound, _EXPECTED)
+        async with bodies.read(request, bound, _EXPECTED, to_file=True) as body:
+            context_of(request).body_bytes = body.size
             try:
-                facts = await binaries.add(service, part)
+                facts = await binaries.add(service, body.part)
             except (OSError, SQLAlchemyError) as error:
                 raise not_stored("program", error) from error
         _log.info("program stored", service=service, build_id=facts.build_id, size=facts.size)

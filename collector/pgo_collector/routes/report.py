@@ -45,9 +45,9 @@ def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings:
     )
     async def report_with_symbols(request: Request) -> Response:
         selection = selection_of(request)
-        async with reports.store.part() as part:
-            context_of(request).body_bytes = await bodies.read_to_file(request, part, bound, _EXPECTED)
-            return _answer(*await reports.make(selection, part))
+        async with bodies.read(request, bound, _EXPECTED, to_file=True) as body:
+            context_of(request).body_bytes = body.size
+            return _answer(*await reports.make(selection, body.part))
 
     return router
 

@@ -8,12 +8,12 @@ from pgo_collector.http.auth import DirectRoute, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
 from pgo_collector.http.selections import series_of
-from pgo_collector.submits.submits import Ingest
+from pgo_collector.submits.submits import Submits
 
 SUBMIT = "/v1/submit"
 
 
-def submit_routes(ingest: Ingest, keys: KeyFile, default_service: str) -> APIRouter:
+def submit_routes(submits: Submits, keys: KeyFile, default_service: str) -> APIRouter:
     """Return the route."""
     router = APIRouter(route_class=DirectRoute)
 
@@ -27,7 +27,7 @@ def submit_routes(ingest: Ingest, keys: KeyFile, default_service: str) -> APIRou
         openapi_extra=parameters("service", "type", "labels", body="application/octet-stream"),
     )
     async def submit(request: Request) -> Response:
-        await ingest.submit(request, series_of(request))
+        await submits.submit(request, series_of(request))
         return Response(status_code=204)
 
     return router

@@ -47,10 +47,10 @@ def symbols_routes(
     async def symbols(request: Request) -> Response:
         service = service_of(request)
         await quotas.check(service)
-        async with tables.store.part() as part:
-            context_of(request).body_bytes = await bodies.read_to_file(request, part, bound, _EXPECTED)
+        async with bodies.read(request, bound, _EXPECTED, to_file=True) as body:
+            context_of(request).body_bytes = body.size
             try:
-                added, since = await tables.add(service, part)
+                added, since = await tables.add(service, body.part)
             except (OSError, SQLAlchemyError) as error:
                 raise not_stored("symbols", error) from error
         _log.info("symbols stored", service=service, builds=len(added.build_ids), functions=added.functions)

@@ -64,8 +64,9 @@ from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
 from pgo_collector.submits.body import BodyReader
 from pgo_collector.submits.captures import Captures, CapturesOfTargets, NoCaptures
+from pgo_collector.submits.commit import Commits
 from pgo_collector.submits.quotas import Quotas
-from pgo_collector.submits.submits import Ingest
+from pgo_collector.submits.submits import Submits
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering, has_speedscope
@@ -73,6 +74,8 @@ from pgo_collector.ui.sessions import Sessions
 from pgo_collector.ui.site import mount_site
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.throttle import SignInThrottle
+from pgo_collector.workers.blob_tasks import BlobTasks
+from pgo_collector.workers.bulk import BulkProgress
 
 
 class Keys(NamedTuple):
@@ -83,10 +86,19 @@ class Keys(NamedTuple):
     metrics: KeyFile
 
 
+class OpenStore(NamedTuple):
+    """An open store, and what works on it: commits of submits, tasks over blobs, and bulk reads."""
+
+    store: Store
+    commits: Commits
+    tasks: BlobTasks
+    bulk_progress: BulkProgress
+
+
 class AppDependencies(NamedTuple):
     """The running objects that the routes use. `stopping` is set when the server begins to stop."""
 
-    store: Store
+    opened: OpenStore
     kept_merges: KeptMerges
     start_lines: StartLineTables
     locks: Locks
@@ -105,44 +117,46 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     include = _adding_to(app)
-    store, (submit_keys, merge_keys, metrics_keys) = dependencies.store, dependencies.keys
+    store, commits, tasks, bulk_progress = dependencies.opened
+    workers, (submit_keys, merge_keys, metrics_keys) = tasks.workers, dependencies.keys
     app.router.routes.append(health_route())
-    readiness = Readiness(store, dependencies.background, settings.min_free_megabytes)
-    include(ready_routes(readiness, store.workers, dependencies.warming))
+    readiness = Readiness(store, workers, dependencies.background, settings.min_free_megabytes)
+    include(ready_routes(readiness, workers, dependencies.warming))
     include(metrics_routes(dependencies.metrics, metrics_keys, is_open=settings.metrics_open))
+    bodies = BodyReader(settings, store.folder.incoming)
     quotas = Quotas(store.catalog, settings.quota_profiles, settings.quota_megabytes)
-    bodies = BodyReader(settings)
-    ingest = Ingest(store, quotas, settings, bodies)
-    include(submit_routes(ingest, submit_keys, settings.default_service))
+    submits = Submits(commits, workers, quotas, settings, bodies)
+    include(submit_routes(submits, submit_keys, settings.default_service))
     include(symbols_routes(dependencies.start_lines, quotas, bodies, submit_keys, settings))
-    rules, binaries = RulesFolder(settings.rules_dir), Binaries(store, settings)
+    rules, binaries = RulesFolder(settings.rules_dir), Binaries(store, workers, settings)
     include(binaries_routes(binaries, quotas, bodies, submit_keys, merge_keys, settings=settings))
     budget = settings.output_budget
-    merges = Merges(store, dependencies.locks, dependencies.kept_merges, budget)
-    reports = Reports(store, budget)
+    merges = Merges(store, tasks, dependencies.locks, dependencies.kept_merges, budget)
+    reports = Reports(store, tasks, budget)
     include(merge_routes(merges, rules, binaries, merge_keys, settings.default_service))
     include(report_routes(reports, bodies, merge_keys, settings))
     releases = AllReleases(merges, reports, rules, binaries, settings)
     include(release_routes(releases, merge_keys, settings.default_service))
     include(releases_routes(releases, merge_keys, settings.default_service))
-    include(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
-    include(pyroscope_routes(ingest, submit_keys, settings.push_profiles))
-    include(otlp_routes(ingest, submit_keys, settings, dependencies.start_lines.tables))
-    include(parca_routes(ingest, submit_keys, settings.push_profiles))
-    include(datadog_routes(ingest, submit_keys, settings.push_profiles, is_open=settings.datadog_open))
-    autopgo = AutopgoParts(ingest, merges, rules, readiness)
+    include(profefe_routes(submits, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
+    include(pyroscope_routes(submits, submit_keys, settings.push_profiles))
+    include(otlp_routes(submits, submit_keys, settings, dependencies.start_lines.tables))
+    include(parca_routes(submits, submit_keys, settings.push_profiles))
+    include(datadog_routes(submits, submit_keys, settings.push_profiles, is_open=settings.datadog_open))
+    autopgo = AutopgoParts(submits, merges, rules, readiness)
     include(autopgo_routes(autopgo, submit_keys, merge_keys, is_open=settings.autopgo_open))
     include(inventory_routes(store, merge_keys, settings.default_service))
-    fleet = Fleet(store, budget, int(settings.pages_megabytes * (1 << 20)))
+    fleet = Fleet(store, tasks, budget, int(settings.pages_megabytes * (1 << 20)))
     overviews = Overviews(store, fleet, settings.release_days)
     include(overview_routes(overviews, merge_keys))
     summaries, links = Summaries(store.catalog), SourceLinks(settings.source_links)
     include(query_routes(fleet, summaries, links, merge_keys, settings.default_service))
     include(flame_routes(fleet, merge_keys, settings.default_service))
-    limits = QueryLimits(settings.query_labels, settings.query_nodes, settings.query_points)
-    profiles = Profiles(store, limits)
+    profiles = Profiles(
+        store, workers, QueryLimits(settings.query_labels, settings.query_nodes, settings.query_points)
+    )
     reading = Reading(profiles, fleet, merges, rules)
-    include(querier_routes(profiles, reading, Messages(store, bodies), merge_keys))
+    include(querier_routes(profiles, reading, Messages(bodies), merge_keys))
     include(render_routes(reading, merge_keys))
     traces = KeptTraces(store.folder.path, budget)
     include(traces_routes(traces, merge_keys))
@@ -151,11 +165,11 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     sources = Sources(
         sessions=Sessions(merge_keys, _session_secret(settings, store), int(settings.session_hours * 3600)),
         throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
-        rendering=Rendering(store.bulk.progress),
+        rendering=Rendering(bulk_progress),
         fleet=fleet,
         overviews=overviews,
         live=LiveStreams(summaries, settings.live_streams, dependencies.stopping),
-        captures=_captures(settings, ingest, dependencies.stopping),
+        captures=_captures(settings, submits, dependencies.stopping),
         activities=Activities(fleet, summaries, settings.timeline_steps),
         traces=traces,
         inventory=Inventory(store.catalog),
@@ -184,9 +198,9 @@ def _session_secret(settings: Settings, store: Store) -> bytes:
     return read_session_secret(settings.session_secret_file)
 
 
-def _captures(settings: Settings, ingest: Ingest, stopping: asyncio.Event) -> Captures:
+def _captures(settings: Settings, submits: Submits, stopping: asyncio.Event) -> Captures:
     targets = parse_targets(settings.capture_targets)
-    return CapturesOfTargets(targets, settings, ingest, stopping) if targets else NoCaptures()
+    return CapturesOfTargets(targets, settings, submits, stopping) if targets else NoCaptures()
 
 
 def _adding_to(app: FastAPI) -> Callable[[APIRouter], None]:

@@ -38,21 +38,23 @@ from pgo_collector.model.facts import unannounced
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import sweep_releases
-from pgo_collector.serve.app import AppDependencies, Keys, create_app
+from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
 from pgo_collector.serve.listener import BACKLOG, Listener, grpc_listener, listen
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.serve.traced import open_tracing
 from pgo_collector.settings import Settings
 from pgo_collector.starting.pgo_fleet_files import import_pgo_fleet_files
-from pgo_collector.starting.reconcile import Progress, reconcile
+from pgo_collector.starting.reconcile import Progress, Reconciliation
 from pgo_collector.starting.sealing import Sealing
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store, catalog_fails, claim_of, database_of, storage_of
+from pgo_collector.submits.commit import Commits
 from pgo_collector.traces.tracing import Tracing
 from pgo_collector.upkeep.joining import Joining, NoJoining
 from pgo_collector.upkeep.upkeep import Upkeep
+from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import open_bulk
 from pgo_collector.workers.pool import Workers
 from pgo_collector.workers.process import Bounds
@@ -98,7 +100,7 @@ async def open_store(
     metrics: Metrics = OFF,
     progress: Progress | None = None,
     made_before: int | None = None,
-) -> AsyncIterator[Store]:
+) -> AsyncIterator[OpenStore]:
     """Open the store of a locked data folder, and bring its catalog in line with the blobs on disk.
 
     The catalog takes the place of the one that was `made_before`, in ns since 1970, if it was just cleared.
@@ -123,19 +125,20 @@ async def open_store(
         database = database_of(settings)
         await _open(database, settings, progress)
         claim = claim_of(settings, storage, database)
-        with Store(folder, database, storage, workers, bulk, claim=claim, announce=announced) as store:
+        with Store(folder, database, storage, claim) as store:
             progress.begin("making sure that no other catalog counts the profiles")
             await claim.take(await asyncio.to_thread(store.catalog.made_nanos), made_before)
             await asyncio.to_thread(folder.sweep)
             if database.is_alone:
-                await reconcile(store, progress)
+                await Reconciliation(store, bulk, announced, progress).run()
                 await asyncio.to_thread(sweep_releases, storage)
                 await asyncio.to_thread(database.share)
             # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
             # no catalog.
             trim_heap()
-            await import_pgo_fleet_files(store, Series(settings.default_service, CPU))
-            yield store
+            commits = Commits(store, announced)
+            await import_pgo_fleet_files(store, commits, workers, Series(settings.default_service, CPU))
+            yield OpenStore(store, commits, BlobTasks(workers, bulk, store.catalog), bulk.progress)
 
 
 async def _open(database: Database, settings: Settings, progress: Progress) -> None:
@@ -223,12 +226,13 @@ async def _opened_app(
     stopping: asyncio.Event,
 ) -> AsyncIterator[ASGIApp]:
     """Open the application over a store, with its background tasks. Raises CannotStart."""
-    async with open_store(settings, folder, metrics, progress) as store:
+    async with open_store(settings, folder, metrics, progress) as opened:
+        store, tasks = opened.store, opened.tasks
         await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
         kept_merges = await asyncio.to_thread(KeptMerges, folder.merged, settings.merges_kept)
         locks = Locks(store.catalog.database.leases)
-        warming, start_lines = Warming(store), StartLineTables(store, settings)
-        upkeep = Upkeep(store, locks, settings, tracing)
+        warming, start_lines = Warming(store, tasks), StartLineTables(store, tasks.workers, settings)
+        upkeep = Upkeep(store, tasks, locks, settings, tracing=tracing)
         background = BackgroundTasks(
             {
                 "submit keys": keys.submit,
@@ -243,9 +247,18 @@ async def _opened_app(
                 "webhook": _deliveries(endpoint, store, locks, settings, metrics=metrics, tracing=tracing),
             }
         )
-        metrics.register_gauges(Gauges(store, warming, upkeep, background, tracing))
+        gauges = Gauges(
+            store,
+            workers=tasks.workers,
+            bulk=opened.bulk_progress,
+            warming=warming,
+            upkeep=upkeep,
+            background=background,
+            tracing=tracing,
+        )
+        metrics.register_gauges(gauges)
         dependencies = AppDependencies(
-            store, kept_merges, start_lines, locks, warming, background, keys, stopping, metrics, tracing
+            opened, kept_merges, start_lines, locks, warming, background, keys, stopping, metrics, tracing
         )
         async with background.running():
             yield create_app(settings, dependencies)
@@ -273,8 +286,8 @@ async def _reindex(settings: Settings) -> int:
         database = database_of(settings)
         made_before = _made_nanos(database)
         database.clear()
-        async with open_store(settings, folder, made_before=made_before) as store:
-            with store.catalog.rows() as rows:
+        async with open_store(settings, folder, made_before=made_before) as opened:
+            with opened.store.catalog.rows() as rows:
                 return sum(row.live for row in rows)
 
 

@@ -25,6 +25,7 @@ from pgo_collector.errors import BinariesOff, BinaryThere, NoSuchBinary
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store, not_stored
+from pgo_collector.workers.pool import Workers
 
 # The format of which merges are made with the help of a program.
 HELPED_FORMAT = "llvm"
@@ -46,8 +47,9 @@ class BinaryFile(NamedTuple):
 class Binaries:
     """The programs of all services. Those that are too many or too old are deleted."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, workers: Workers, settings: Settings) -> None:
         self.store = store
+        self.workers = workers
         self._storage = store.blobs.storage.area(BINARIES)
         self._copies = Copies(store.folder.copies, settings.copies_bytes)
         self._limits = settings.binary_limits
@@ -68,7 +70,7 @@ class Binaries:
         Either way it is now the one that was uploaded last. Raises BinaryUnreadable, BinaryThere, OSError,
         and what `Workers.run` raises.
         """
-        facts = await self.store.workers.run(inspect_binary, body, self._limits)
+        facts = await self.workers.run(inspect_binary, body, self._limits)
         await self.store.write_area(self._place, service, facts, body)
         return facts
 

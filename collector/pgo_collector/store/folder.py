@@ -19,7 +19,6 @@ import structlog
 from pgo_collector.blobs.files import FOLDER_MODE, PART_SUFFIX, make_folder, new_part, sync_all, sync_folder
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.blobs.storage import UNDATED
-from pgo_collector.engine.validation import gzipped_part
 from pgo_collector.errors import FolderUnusable
 from pgo_collector.traces.trace_store import FILE as TRACES
 
@@ -28,18 +27,6 @@ LEGACY_SUFFIX = ".pgo"
 _RESTORING = "restoring"
 _LOCK = "lock"
 _log = structlog.get_logger()
-
-
-def remove_part(part: Path) -> None:
-    """Delete a file in incoming/ and its gzip, if they are there. Raises OSError."""
-    part.unlink(missing_ok=True)
-    gzipped_part(part).unlink(missing_ok=True)
-
-
-def remove_push(part: Path) -> None:
-    """Delete the file of a push in incoming/, and those of its profiles that are there. Raises OSError."""
-    for path in part.parent.glob(f"{part.stem}.*"):
-        path.unlink(missing_ok=True)
 
 
 class DataFolder:
@@ -53,7 +40,7 @@ class DataFolder:
     start_lines/      where Go functions begin, see `engine.start_lines`
     binaries/         programs for the format llvm, see `store.binaries`
     releases/         the profiles that pipelines build with, see `releases`
-    undated/          times of profiles that are being stored, see `store.group_commit`
+    undated/          times of profiles that are being stored, see `submits.commit`
     copies/           copies of programs and start lines that are in a bucket, see `blobs.copies`
     catalog.sqlite3   the catalog, unless PGOF_CATALOG names another database: see `catalog`
     traces.sqlite3    the traces of requests, see `traces.trace_store`
@@ -131,22 +118,19 @@ class DataFolder:
 
         If the file `lock` was deleted or replaced, it is locked again.
         """
-        with self._locking:
-            self._check_held()
-
-    def _check_held(self) -> None:
-        self.check_same_folder()
         lock = self.path / _LOCK
-        if self._lock is not None and _is_same(self._lock, lock):
-            return
-        try:
-            anew = _lock_file(lock)
-        except BlockingIOError:
-            message = "the lock of the data folder was replaced, and another process holds it"
-            raise OSError(errno.ESTALE, message) from None
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = anew
+        with self._locking:
+            self.check_same_folder()
+            if self._lock is not None and _is_same(self._lock, lock):
+                return
+            try:
+                made = _lock_file(lock)
+            except BlockingIOError:
+                message = "the lock of the data folder was replaced, and another process holds it"
+                raise OSError(errno.ESTALE, message) from None
+            if self._lock is not None:
+                os.close(self._lock)
+            self._lock = made
         _log.warning("lock file replaced", file=str(lock))
 
     def _release(self) -> None:

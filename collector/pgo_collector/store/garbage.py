@@ -18,14 +18,13 @@ from collections.abc import Collection, Sequence
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.catalog.changes import Owner
 from pgo_collector.catalog.leases import Lease
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.engine.merge_inputs import rows_owner
-from pgo_collector.engine.tasks import drop_rows
 from pgo_collector.errors import StorageFails
 from pgo_collector.model.blob_names import BlobName
-from pgo_collector.model.selection import Selection
 from pgo_collector.store.store import Store, reason_of
+from pgo_collector.workers.blob_tasks import BlobTasks
 
 # Blobs deleted in one call of `Store.write`, which takes some milliseconds.
 _BATCH = 128
@@ -68,18 +67,18 @@ def _delete_uncounted(store: Store, lease: Lease, retired: Sequence[Blob]) -> No
     _discard(store, lease, [blob for blob in retired if blob.name not in counted])
 
 
-async def collect_garbage(store: Store, lease: Lease, service: str, type_: str) -> None:
+async def collect_garbage(store: Store, tasks: BlobTasks, lease: Lease, service: str, type_: str) -> None:
     """Delete a service's and type's retired blobs, and its rows in the worker if most are of deleted blobs.
 
     Raises LeaseLost, WorkerUnavailable or SQLAlchemyError.
     """
     await delete_retired(store, lease, service, type_)
-    live = await asyncio.to_thread(store.catalog.count, Selection(service, type_))
-    owner = rows_owner(service, type_)
-    await store.workers.run_for(owner, drop_rows, owner, live)
+    await tasks.drop_rows(service, type_)
 
 
-async def delete_live(store: Store, lease: Lease, service: str, type_: str, blobs: Sequence[Blob]) -> None:
+async def delete_live(
+    store: Store, tasks: BlobTasks, lease: Lease, owner: Owner, blobs: Sequence[Blob]
+) -> None:
     """Delete live blobs of a service and type, whose lock and lease the caller must hold.
 
     They don't count any more, whatever happens while their files are deleted. Raises LeaseLost, OSError,
@@ -87,7 +86,7 @@ async def delete_live(store: Store, lease: Lease, service: str, type_: str, blob
     """
     for start in range(0, len(blobs), _BATCH):
         await store.write(store.catalog.retire, lease, blobs[start : start + _BATCH])
-    await collect_garbage(store, lease, service, type_)
+    await collect_garbage(store, tasks, lease, *owner)
 
 
 def _discard(store: Store, lease: Lease, blobs: Sequence[Blob]) -> Collection[BlobName]:

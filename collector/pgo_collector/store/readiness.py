@@ -15,8 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.stored_rows import made_nanos
 from pgo_collector.errors import CatalogFails, TaskOutOfMemory, WorkerUnavailable
-from pgo_collector.store.folder import remove_part
 from pgo_collector.store.store import Store, catalog_fails, reason_of
+from pgo_collector.workers.pool import Workers
 
 _FRESH_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
@@ -31,7 +31,9 @@ class Readiness:
     catalog can be read, and all worker processes and background tasks run.
     """
 
-    def __init__(self, store: Store, background: BackgroundTasks, min_free_megabytes: float) -> None:
+    def __init__(
+        self, store: Store, workers: Workers, background: BackgroundTasks, min_free_megabytes: float
+    ) -> None:
         self._store = store
         self._background = background
         self._min_free_megabytes = min_free_megabytes
@@ -40,7 +42,7 @@ class Readiness:
             "storage": _Part(self._reach, "the object store is slow"),
             "disk": _Part(self._measure, "the disk is slow"),
             "catalog": _Part(self._read, "the catalog is slow"),
-            "workers": _Part(store.workers.ping, "the workers are slow"),
+            "workers": _Part(workers.ping, "the workers are slow"),
         }
         self._known: dict[str, str] = {}
 
@@ -74,7 +76,7 @@ class Readiness:
                 file.flush()
                 os.fsync(file.fileno())
         finally:
-            remove_part(part)
+            part.unlink(missing_ok=True)
 
     async def _reach(self) -> None:
         await asyncio.to_thread(self._store.blobs.storage.ping)

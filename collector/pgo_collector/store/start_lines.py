@@ -25,13 +25,15 @@ from pgo_collector.engine.start_lines import (
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store
+from pgo_collector.workers.pool import Workers
 
 
 class StartLineTables:
     """Adds to the tables: what Go profiles say, and uploaded symbols. One thing after another."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, workers: Workers, settings: Settings) -> None:
         self.store = store
+        self.workers = workers
         self._storage = store.blobs.storage.area(START_LINES)
         self.tables = Tables(self._storage, Copies(store.folder.copies, settings.copies_bytes))
         self._delay_nanos = DELAY_NANOS + int(self._storage.longest_wait * 10**9)
@@ -53,7 +55,7 @@ class StartLineTables:
         Raises OSError, and what `Workers.run` raises.
         """
         async with self._lock:
-            grown = await self.store.workers.run(
+            grown = await self.workers.run(
                 learn_start_lines, self.store.blobs.storage, [*map(str, blobs)], self._additions(service)
             )
             await self.store.write_area(self._prune, service)
@@ -67,7 +69,7 @@ class StartLineTables:
         """
         async with self._lock:
             additions = self._additions(service)
-            added = await self.store.workers.run(add_symbols, body, additions, self._limits)
+            added = await self.workers.run(add_symbols, body, additions, self._limits)
             await self.store.write_area(self._prune, service)
             return added, additions.since
 

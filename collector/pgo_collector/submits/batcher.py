@@ -11,7 +11,6 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pprof_merge import Limits
 
-from pgo_collector.background import settle
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.traces.spans import Place, place, shared, untraced_context
 from pgo_collector.workers.pool import Workers
@@ -109,3 +108,14 @@ class SubmitBatcher(Generic[B, T]):
         except Exception as error:  # noqa: BLE001 - the callers that wait get it
             outcomes = [error] * len(batch)
         settle([waiting.future for waiting in batch], outcomes)
+
+
+def settle(futures: Sequence[asyncio.Future[T]], outcomes: Sequence[T | Exception]) -> None:
+    """Give each future its outcome, unless it was cancelled."""
+    for future, outcome in zip(futures, outcomes, strict=True):
+        if future.done():
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from pprof_merge import trim_heap
 from starlette.requests import Request
 
+from pgo_collector.blobs.files import new_part
 from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody, IncomingFull
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
@@ -45,56 +46,55 @@ class BodyBound(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A body that was read: its size in bytes, and its `content`, or None if it is in the file."""
+    """A body that was read: its size in bytes, and its bytes, or None if they are in the file `part`."""
 
     size: int
-    content: bytes | None
+    in_memory: bytes | None
+    part: Path
+
+    @property
+    def content(self) -> bytes | Path:
+        """The bytes, or the file that they are in."""
+        return self.part if self.in_memory is None else self.in_memory
 
 
 class BodyReader:
     """Reads request bodies, within bounds on the memory and the disk that all of them take together."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, incoming: Path) -> None:
+        """Take the settings, and the folder for bodies that outgrow memory."""
         self._seconds = settings.body_timeout
-        self._memory = _MemoryBudget(settings.body_memory_bytes)
-        self._disk = _DiskBudget(settings.incoming_megabytes)
+        self._incoming = incoming
+        self._usage = _Usage(settings.body_memory_bytes, settings.incoming_megabytes)
 
     @asynccontextmanager
     async def read(
-        self, request: Request, path: Path, bound: BodyBound, expected: str
+        self, request: Request, bound: BodyBound, expected: str, *, to_file: bool = False
     ) -> AsyncIterator[Body]:
-        """Read a body within a bound; one that isn't small goes to the new file `path`.
+        """Read a body within a bound; one that isn't small goes to a file, any one if `to_file`.
 
-        Its memory and its file count towards the bounds until the block ends. `expected` says in messages
-        what to send. Raises EmptyBody, BodyTooLarge (before reading, if Content-Length says so), BodyTooSlow,
-        IncomingFull, NotStored, and ClientDisconnect.
+        Its memory and its file count towards the bounds until the block ends, which deletes the file and
+        those that a worker has made beside it. `expected` says in messages what to send. Raises EmptyBody,
+        BodyTooLarge (before reading, if Content-Length says so), BodyTooSlow, IncomingFull, NotStored, and
+        ClientDisconnect.
         """
-        usage = _Usage(self._memory, self._disk)
+        arriving = _Arriving(self._usage, new_part(self._incoming))
         try:
-            body = await self._read(request, path, bound, usage)
+            body = await self._receive(request, bound, arriving, to_file=to_file)
             if not body.size:
                 raise EmptyBody(f"the body is empty; send {expected}")
             yield body
         finally:
-            usage.free_memory()
-            usage.free_disk()
+            await arriving.free()
 
-    async def read_to_file(self, request: Request, path: Path, bound: BodyBound, expected: str) -> int:
-        """Read a body to a file even if it is small, and return its size. Raises as `read` does."""
-        async with self.read(request, path, bound, expected) as body:
-            if body.content is not None:
-                try:
-                    await asyncio.to_thread(path.write_bytes, body.content)
-                except OSError as error:
-                    raise not_stored("body", error) from error
-            return body.size
-
-    async def _read(self, request: Request, path: Path, bound: BodyBound, usage: _Usage) -> Body:
+    async def _receive(
+        self, request: Request, bound: BodyBound, arriving: _Arriving, *, to_file: bool
+    ) -> Body:
         bound.check(int(request.headers.get("Content-Length", 0)))
         try:
             with span("http", "body") as reading:
                 async with asyncio.timeout(self._seconds):
-                    body = await _spool(request, path, bound, usage)
+                    body = await arriving.receive(request, bound, to_file=to_file)
                 reading.note(size=body.size)
                 return body
         except TimeoutError:
@@ -103,98 +103,77 @@ class BodyReader:
             raise not_stored("body", error) from error
 
 
-class _MemoryBudget:
-    """The memory that all bodies take, in bytes, and its bound."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._used = 0
-        self._peak = 0
-
-    @property
-    def is_short(self) -> bool:
-        """Whether half is used: the other half is for what arrives until the buffers are written."""
-        return self._used > self._most // 2
-
-    def add(self, size: int) -> None:
-        """Count so many bytes more, or fewer if negative."""
-        self._used += size
-        self._peak = max(self._peak, self._used)
-        if self._peak > _TRIM_BYTES and self._used < self._peak // 4:
-            self._peak = self._used
-            asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
-
-
-class _DiskBudget:
-    """The disk that the files of all bodies take, in bytes, and its bound."""
-
-    def __init__(self, most_megabytes: float) -> None:
-        self._most_megabytes = most_megabytes
-        self._used = 0
-
-    def add(self, size: int) -> None:
-        """Count so many bytes more, or fewer if negative. Raises IncomingFull."""
-        if self._used + size > self._most_megabytes * (1 << 20):
-            raise IncomingFull(
-                f"the bodies that are arriving take {self._most_megabytes:g} MiB of disk, as much as they may"
-                " (PGOF_INCOMING_MEGABYTES); send it again later"
-            )
-        self._used += size
-
-
 class _Usage:
-    """The memory and disk that one body takes."""
+    """The memory and the disk that all bodies take, in bytes, and their bounds."""
 
-    def __init__(self, memory: _MemoryBudget, disk: _DiskBudget) -> None:
-        self._memory = memory
-        self._disk = disk
-        self._in_memory = 0
-        self._on_disk = 0
+    def __init__(self, most_memory: int, most_megabytes: float) -> None:
+        self._most_memory = most_memory
+        self._most_megabytes = most_megabytes
+        self._memory = self._disk = self._peak = 0
 
     @property
     def buffer_bytes(self) -> int:
-        """How much of the body may be buffered before it is written."""
-        return _SMALL_BUFFER_BYTES if self._memory.is_short else _BUFFER_BYTES
+        """How much of a body may be buffered before it is written.
 
-    def add_memory(self, size: int) -> None:
-        """Count so many bytes more in memory."""
-        self._in_memory += size
-        self._memory.add(size)
+        Half of the memory is for what arrives until the buffers are written.
+        """
+        return _SMALL_BUFFER_BYTES if self._memory > self._most_memory // 2 else _BUFFER_BYTES
 
-    def free_memory(self) -> None:
-        """Count nothing in memory any more."""
-        self.add_memory(-self._in_memory)
+    def count(self, memory: int, disk: int) -> None:
+        """Count these bytes more, or fewer if negative. Raises IncomingFull."""
+        if disk > 0 and self._disk + disk > self._most_megabytes * (1 << 20):
+            raise IncomingFull(
+                f"uploads in progress use {self._most_megabytes:g} MiB of disk, the limit"
+                " (PGOF_INCOMING_MEGABYTES); send it again later"
+            )
+        self._memory += memory
+        self._disk += disk
+        self._peak = max(self._peak, self._memory)
+        if self._peak > _TRIM_BYTES and self._memory < self._peak // 4:
+            self._peak = self._memory
+            asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
 
-    def add_disk(self, size: int) -> None:
-        """Count so many bytes more on disk. Raises IncomingFull."""
-        self._disk.add(size)
-        self._on_disk += size
 
-    def free_disk(self) -> None:
-        """Count nothing on disk any more."""
-        self.add_disk(-self._on_disk)
+class _Arriving:
+    """A body that arrives, and what it takes of the memory and the disk."""
 
+    def __init__(self, usage: _Usage, part: Path) -> None:
+        self._usage = usage
+        self._part = part
+        self._buffer = bytearray()
+        self._memory = self._disk = 0
 
-async def _spool(request: Request, path: Path, bound: BodyBound, usage: _Usage) -> Body:
-    """Read a body; write one that outgrows memory to the file as it arrives, a buffer at a time."""
-    size, buffer = 0, bytearray()
-    async for chunk in request.stream():
-        size += len(chunk)
-        bound.check(size)
-        buffer += chunk
-        usage.add_memory(len(chunk))
-        if len(buffer) >= usage.buffer_bytes:
-            usage.add_disk(len(buffer))
-            await _write(path, buffer)
-            usage.free_memory()
-            buffer = bytearray()
-    if size == len(buffer) <= _IN_MEMORY_BYTES:
-        return Body(size, bytes(buffer))
-    if buffer:
-        usage.add_disk(len(buffer))
-        await _write(path, buffer)
-        usage.free_memory()
-    return Body(size, None)
+    async def receive(self, request: Request, bound: BodyBound, *, to_file: bool) -> Body:
+        """Read the body; write one that outgrows memory to the file as it arrives, a buffer at a time."""
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            bound.check(size)
+            self._buffer += chunk
+            self._usage.count(len(chunk), 0)
+            self._memory += len(chunk)
+            if self._memory >= self._usage.buffer_bytes:
+                await self._write()
+        if size == self._memory <= _IN_MEMORY_BYTES and not to_file:
+            return Body(size, bytes(self._buffer), self._part)
+        if self._buffer:
+            await self._write()
+        return Body(size, None, self._part)
+
+    async def _write(self) -> None:
+        """Write what is buffered at the end of the file. Raises IncomingFull and OSError."""
+        self._usage.count(0, self._memory)
+        self._disk += self._memory
+        await _write(self._part, self._buffer)
+        self._usage.count(-self._memory, 0)
+        self._memory, self._buffer = 0, bytearray()
+
+    async def free(self) -> None:
+        """Delete the file and those beside it, if there is one, and count the body no more."""
+        if self._disk:
+            await asyncio.to_thread(_remove, self._part)
+        self._usage.count(-self._memory, -self._disk)
+        self._memory = self._disk = 0
 
 
 async def _write(path: Path, content: bytearray) -> None:
@@ -219,3 +198,9 @@ def _append(path: Path, content: bytearray) -> None:
         left = memoryview(content)
         while left:
             left = left[file.write(left) :]
+
+
+def _remove(part: Path) -> None:
+    """Delete the file of a body, and those that a worker has made of it. Raises OSError."""
+    for path in part.parent.glob(f"{part.stem}.*"):
+        path.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from pgo_collector.errors import (
 )
 from pgo_collector.model.capture_targets import CaptureTarget
 from pgo_collector.settings import Settings
-from pgo_collector.submits.submits import Ingest
+from pgo_collector.submits.submits import Submits
 from pgo_collector.traces.spans import span
 
 # So many bytes of an answer that is no profile are shown: agents say there what is wrong.
@@ -39,7 +39,7 @@ class Captures(Protocol):
     async def take(self, request: Request, service: str, type_: str, instance: str) -> None:
         """Take a profile from a target, and store it.
 
-        Raises NoSuchTarget, CapturesBusy, CaptureFailed, and what `Ingest.keep` raises.
+        Raises NoSuchTarget, CapturesBusy, CaptureFailed, and what `Submits.keep` raises.
         """
 
 
@@ -59,7 +59,7 @@ class CapturesOfTargets:
     """Takes profiles from targets: so many at once, and for so long each. A stop of the server ends them."""
 
     def __init__(
-        self, targets: Sequence[CaptureTarget], settings: Settings, ingest: Ingest, stopping: asyncio.Event
+        self, targets: Sequence[CaptureTarget], settings: Settings, submits: Submits, stopping: asyncio.Event
     ) -> None:
         """Read the keys, and load certificates if a target needs them, which blocks.
 
@@ -69,7 +69,7 @@ class CapturesOfTargets:
         self._seconds = settings.capture_seconds
         self._most = settings.captures
         self._most_bytes = settings.largest_body
-        self._ingest = ingest
+        self._submits = submits
         self._stopping = stopping
         self._running = 0
         self._keys_file = settings.capture_keys_file
@@ -93,7 +93,7 @@ class CapturesOfTargets:
         self._running += 1
         try:
             content = await self._until_stop(target)
-            await self._ingest.keep(request, target.series, content)
+            await self._submits.keep(request, target.series, content)
         finally:
             self._running -= 1
 

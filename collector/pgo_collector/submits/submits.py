@@ -1,6 +1,6 @@
-"""Ingest: a submitted body becomes a stored profile, the same way for every API and every size.
+"""Submits: a submitted body becomes a stored profile, the same way for every API and every size.
 
-check the labels and the quota → read the body → validate it in a worker → store it durably → answer
+check the labels and the quota → read the body → validate it in a worker → commit it durably → answer
 """
 
 from __future__ import annotations
@@ -13,31 +13,33 @@ from pprof_merge import ProfileError
 from starlette.requests import Request
 
 from pgo_collector.engine.pushes import PlacedProfile, PushBody, Unpack, validate_pushes
-from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, validate_bodies
+from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import EmptyBody, EmptyProfile, PushRefused, Refusal
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.context import context_of
 from pgo_collector.model.series import Series
 from pgo_collector.settings import Settings
-from pgo_collector.store.folder import remove_push
-from pgo_collector.store.group_commit import Submission, Submitted
-from pgo_collector.store.store import Store, not_stored
+from pgo_collector.store.store import not_stored
 from pgo_collector.submits.batcher import SubmitBatcher
 from pgo_collector.submits.body import BodyBound, BodyReader
+from pgo_collector.submits.commit import Commits, Submission, Submitted
 from pgo_collector.submits.quotas import Quotas
 from pgo_collector.traces.spans import span
+from pgo_collector.workers.pool import Workers
 
 _EXPECTED = "a profile, gzip or bare protobuf"
 
 
-class Ingest:
+class Submits:
     """Stores submitted profiles, within the quotas and the limits of the settings."""
 
-    def __init__(self, store: Store, quotas: Quotas, settings: Settings, bodies: BodyReader) -> None:
-        self._store = store
+    def __init__(
+        self, commits: Commits, workers: Workers, quotas: Quotas, settings: Settings, bodies: BodyReader
+    ) -> None:
+        self._commits = commits
         self._quotas = quotas
-        self._submits = SubmitBatcher(store.workers, settings.limits, validate_bodies)
-        self._pushes = SubmitBatcher(store.workers, settings.limits, validate_pushes)
+        self._submits = SubmitBatcher(workers, settings.limits, validate_bodies)
+        self._pushes = SubmitBatcher(workers, settings.limits, validate_pushes)
         self._bound = BodyBound(
             settings.largest_body, "PGOF_MAX_COMPRESSED_BYTES if it is gzip, else PGOF_MAX_INFLATED_BYTES"
         )
@@ -55,33 +57,21 @@ class Ingest:
 
         A profile without a time of its own gets `created_nanos`, in ns since 1970, or else the time of now.
         Raises LabelsInvalid and QuotaUsedUp before the body is read, what `BodyReader.read`,
-        `SubmitBatcher.validate` and `Store.add` raise, NotStored in place of an OSError, and EmptyProfile for
-        a profile without samples unless it `may_be_empty`.
+        `SubmitBatcher.validate` and `Commits.add` raise, NotStored in place of an OSError, and EmptyProfile
+        for a profile without samples unless it `may_be_empty`.
         """
-        context = context_of(request)
         series.check_path()
         with span("catalog", "quota"):
             await self._quotas.check(series.service)
-        async with (
-            self._store.submission_part() as part,
-            self._bodies.read(request, part, self._bound, _EXPECTED) as body,
-        ):
-            context.body_bytes = body.size
-            valid = await self._validate(SubmittedBody(body.content or part, series.type))
-            if not valid.facts.samples and not may_be_empty:
-                raise EmptyProfile("the profile has no samples")
-            submission = Submission(part, series, valid.facts, created_nanos, valid.packed or body.content)
-            return await self._add(request, submission)
+        async with self._bodies.read(request, self._bound, _EXPECTED) as body:
+            context_of(request).body_bytes = body.size
+            return await self._store(request, series, body.content, created_nanos, may_be_empty=may_be_empty)
 
     async def keep(self, request: Request, series: Series, content: bytes) -> Submitted:
         """Store a profile that is no body of a request, as `submit` does; return what was stored."""
         series.check_path()
         await self._quotas.check(series.service)
-        async with self._store.submission_part() as part:
-            valid = await self._validate(SubmittedBody(content, series.type))
-            return await self._add(
-                request, Submission(part, series, valid.facts, None, valid.packed or content)
-            )
+        return await self._store(request, series, content)
 
     async def push(self, request: Request, unpack: Unpack) -> None:
         """Store the profiles in a body that `unpack` takes apart in a worker.
@@ -91,29 +81,41 @@ class Ingest:
         the body can be read, the error of a profile that is refused, and PushRefused if several are; all
         others are stored.
         """
+        errors: list[Refusal | ProfileError] = []
         with suppress(EmptyBody):
-            await self._push(request, unpack)
-
-    async def _push(self, request: Request, unpack: Unpack) -> None:
-        async with (
-            self._store.submission_part() as part,
-            self._bodies.read(request, part, self._bound, _EXPECTED) as body,
-        ):
-            context_of(request).body_bytes = body.size
-            try:
-                with span("workers", "validate"), self._expecting(body.content):
-                    placed = await self._pushes.validate(PushBody(body.content or part, unpack))
-                stored = await asyncio.gather(*(self._store_pushed(request, profile) for profile in placed))
-            except OSError as error:
-                raise not_stored("profile", error) from error
-            finally:
-                if body.content is None:
-                    await asyncio.to_thread(remove_push, part)
-        errors = [error for error in stored if error is not None]
+            async with self._bodies.read(request, self._bound, _EXPECTED) as body:
+                context_of(request).body_bytes = body.size
+                try:
+                    with span("workers", "validate"), self._expecting(body.content):
+                        placed = await self._pushes.validate(PushBody(body.content, unpack))
+                    stored = await asyncio.gather(*(self._store_pushed(request, each) for each in placed))
+                except OSError as error:
+                    raise not_stored("profile", error) from error
+            errors += [error for error in stored if error is not None]
         if len(errors) > 1:
             raise PushRefused(errors)
         for only in errors:
             raise only
+
+    async def _store(
+        self,
+        request: Request,
+        series: Series,
+        content: bytes | Path,
+        created_nanos: int | None = None,
+        *,
+        may_be_empty: bool = True,
+    ) -> Submitted:
+        """Validate the bytes of a profile, or the file that they are in, and commit it."""
+        try:
+            with span("workers", "validate"), self._expecting(content):
+                valid = await self._submits.validate(SubmittedBody(content, series.type))
+        except OSError as error:
+            raise not_stored("profile", error) from error
+        if not valid.facts.samples and not may_be_empty:
+            raise EmptyProfile("the profile has no samples")
+        submission = Submission(valid.packed or content, series, valid.facts, created_nanos)
+        return await self._commit(request, submission)
 
     async def _store_pushed(
         self, request: Request, profile: PlacedProfile | Exception
@@ -123,15 +125,12 @@ class Ingest:
             if isinstance(profile, Exception):
                 raise profile
             series = profile.series
-            with self._store.expecting():
+            with self._commits.expecting():
                 check_scope(request, series.service)
                 series.check_path()
                 await self._quotas.check(series.service)
-            async with self._store.submission_part(profile.part) as part:
-                await self._add(
-                    request,
-                    Submission(part, series, profile.facts, profile.created_nanos, profile.content),
-                )
+            submission = Submission(profile.content, series, profile.facts, profile.created_nanos)
+            await self._commit(request, submission)
         except (Refusal, ProfileError) as error:
             return error
         except OSError as error:
@@ -140,9 +139,9 @@ class Ingest:
             return refusal
         return None
 
-    async def _add(self, request: Request, submission: Submission) -> Submitted:
+    async def _commit(self, request: Request, submission: Submission) -> Submitted:
         with span("store", "store"):
-            submitted = await self._store.add(submission)
+            submitted = await self._commits.add(submission)
         if submitted.is_new:
             self._quotas.count(submission.series.service, submitted.facts.size)
         context = context_of(request)
@@ -150,13 +149,6 @@ class Ingest:
         context.submits.append("stored" if submitted.is_new else "duplicate")
         return submitted
 
-    def _expecting(self, content: bytes | Path | None) -> AbstractContextManager[None]:
+    def _expecting(self, content: bytes | Path) -> AbstractContextManager[None]:
         """Have transactions wait for a profile of this body, unless it is in a file: those take too long."""
-        return self._store.expecting() if isinstance(content, bytes) else nullcontext()
-
-    async def _validate(self, body: SubmittedBody) -> ValidatedBody:
-        try:
-            with span("workers", "validate"), self._expecting(body.content):
-                return await self._submits.validate(body)
-        except OSError as error:
-            raise not_stored("profile", error) from error
+        return self._commits.expecting() if isinstance(content, bytes) else nullcontext()

@@ -15,6 +15,7 @@ from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.store.garbage import delete_live
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
+from pgo_collector.workers.blob_tasks import BlobTasks
 
 _MEGABYTE = 1 << 20
 _log = structlog.get_logger()
@@ -63,12 +64,14 @@ class Retention:
         return found
 
 
-async def delete_expired(store: Store, locks: Locks, owner: Owner, blobs: Sequence[Blob]) -> None:
+async def delete_expired(
+    store: Store, tasks: BlobTasks, locks: Locks, owner: Owner, blobs: Sequence[Blob]
+) -> None:
     """Delete blobs of a service and type.
 
     Raises OSError, SQLAlchemyError, CatalogBusy or WorkerUnavailable.
     """
     service, type_ = owner
     async with locks.changing(service, type_) as lease:
-        await delete_live(store, lease, service, type_, blobs)
+        await delete_live(store, tasks, lease, owner, blobs)
     _log.info("profiles expired", service=service, type=type_, blobs=len(blobs))

@@ -19,6 +19,7 @@ from pgo_collector.model.series import LONGEST_SERIES, Series
 from pgo_collector.store.garbage import collect_garbage
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
+from pgo_collector.workers.blob_tasks import BlobTasks
 
 # Bytes of a blob's name after the folders of its series: the day, the time, the digest, and the suffix.
 _FILE_BYTES = 11 + 21 + 65 + 8
@@ -26,7 +27,13 @@ _log = structlog.get_logger()
 
 
 async def roll_up(
-    store: Store, locks: Locks, owner: Owner, groups: Iterable[Sequence[Day]], kept_labels: Collection[str]
+    store: Store,
+    tasks: BlobTasks,
+    locks: Locks,
+    owner: Owner,
+    *,
+    groups: Iterable[Sequence[Day]],
+    kept_labels: Collection[str],
 ) -> None:
     """Combine each group of days of a service and type; keep all labels if none are named.
 
@@ -37,9 +44,9 @@ async def roll_up(
         async with locks.changing(service, type_) as lease:
             blobs = await asyncio.to_thread(_live_on, store.catalog, days)
             if len(blobs) > 1:
-                await combine_blobs(store, lease, blobs, kept_labels)
+                await combine_blobs(store, tasks, lease, blobs, kept_labels)
     async with locks.changing(service, type_) as lease:
-        await collect_garbage(store, lease, service, type_)
+        await collect_garbage(store, tasks, lease, service, type_)
     _log.info("days rolled up", service=service, type=type_)
 
 

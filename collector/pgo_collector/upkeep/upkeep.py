@@ -23,6 +23,7 @@ from pgo_collector.traces.spans import span
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.upkeep.retention import Bounds, Retention, delete_expired
 from pgo_collector.upkeep.rollup import crowded_days, roll_up
+from pgo_collector.workers.blob_tasks import BlobTasks
 
 # The earliest time that a profile can have, in ns since 1970.
 _FIRST_NANOS = -(1 << 63)
@@ -44,12 +45,21 @@ class Upkeep:
     when this object was created.
     """
 
-    def __init__(self, store: Store, locks: Locks, settings: Settings, tracing: Tracing = NO_TRACING) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tasks: BlobTasks,
+        locks: Locks,
+        settings: Settings,
+        *,
+        tracing: Tracing = NO_TRACING,
+    ) -> None:
         self._store = store
+        self._tasks = tasks
         self._locks = locks
         self._tracing = tracing
         self._retention = retention_of(settings)
-        self._binaries = Binaries(store, settings)
+        self._binaries = Binaries(store, tasks.workers, settings)
         self._rollup_days = settings.rollup_days
         self._rollup_labels = settings.labels_of_rollups
         self.pause = settings.upkeep_seconds
@@ -72,7 +82,7 @@ class Upkeep:
                 _log.info("upkeep skipped")
             except (Refusal, OSError, SQLAlchemyError) as error:
                 _log_failed(error)
-            await self._store.workers.save_rows()
+            await self._tasks.workers.save_rows()
             await asyncio.sleep(self.pause)
 
     async def _run_once(self, now_nanos: int) -> list[Refusal]:
@@ -90,7 +100,7 @@ class Upkeep:
             expired = await asyncio.to_thread(self._retention.expired_by_owner, store.catalog, now_nanos)
             for owner, blobs in sorted(expired.items()):
                 with _going_on(owner, refused):
-                    await delete_expired(store, locks, owner, blobs)
+                    await delete_expired(store, self._tasks, locks, owner, blobs)
             await self._binaries.delete_old(now_nanos)
         before, labels = now_nanos - self._rollup_days * DAY_NANOS, self._rollup_labels
         if before >= _FIRST_NANOS:
@@ -98,13 +108,13 @@ class Upkeep:
                 crowded = await asyncio.to_thread(crowded_days, store, int(before), labels)
                 for owner, groups in crowded.items():
                     with _going_on(owner, refused):
-                        await roll_up(store, locks, owner, groups, labels)
+                        await roll_up(store, self._tasks, locks, owner, groups=groups, kept_labels=labels)
         return refused
 
     async def _collect_garbage(self, service: str, type_: str) -> None:
         """Delete the retired blobs that couldn't be deleted at once."""
         async with self._locks.changing(service, type_) as lease:
-            await collect_garbage(self._store, lease, service, type_)
+            await collect_garbage(self._store, self._tasks, lease, service, type_)
 
 
 def _log_failed(error: Exception) -> None:

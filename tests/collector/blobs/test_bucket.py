@@ -63,8 +63,8 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return open_bucket(Bucket(request.getfixturevalue(request.param), 30, 4))
 
 
-def new(tmp_path: Path, name: str, content: bytes, beside: str = "") -> NewBlob:
-    return NewBlob(name, beside, tmp_path / f"{time.monotonic_ns()}.part", content, len(content))
+def new(name: str, content: bytes, beside: str = "") -> NewBlob:
+    return NewBlob(name, beside, content, len(content))
 
 
 def test_all_storages_do_the_same(storage: Storage, tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_all_storages_do_the_same(storage: Storage, tmp_path: Path) -> None:
     assert storage.size(NAME) == MISSING
     with pytest.raises(FileNotFoundError):
         storage.read(NAME)
-    assert storage.create([new(tmp_path, NAME, b"one"), new(tmp_path, OTHER, b"two")]) == {}
+    assert storage.create([new(NAME, b"one"), new(OTHER, b"two")]) == {}
     in_file = tmp_path / "in_file.part"
     in_file.write_bytes(b"three")
-    assert storage.create([NewBlob("svc/cpu/2026-11-25/3-00.pb.gz", "", in_file, None, 5)]) == {}
+    assert storage.create([NewBlob("svc/cpu/2026-11-25/3-00.pb.gz", "", in_file, 5)]) == {}
     before = time.time_ns()
     storage.replace("svc/cpu/2026-11-25/3-00.inputs", b"inputs")
     other = pickle.loads(pickle.dumps(storage))  # noqa: S301 - as for a worker
@@ -148,23 +148,23 @@ def test_all_storages_do_the_same_beside_the_blobs(storage: Storage, tmp_path: P
     }
     with area.open_local("svc/other/1.pb.gz", "1", copies) as local:
         assert Path(local.name).read_bytes() == b"another file"
-    assert storage.create([new(tmp_path, NAME, b"one")]) == {}
+    assert storage.create([new(NAME, b"one")]) == {}
     assert [of.name for of in storage.objects()] == [NAME]
     assert area.delete([of.name for of in area.objects()], durably=True) == {}
     assert [*area.objects()] == [] == [*area.objects("svc/cpu")]
 
 
-def test_a_failed_attempt_is_replaced(storage: Storage, tmp_path: Path) -> None:
+def test_a_failed_attempt_is_replaced(storage: Storage) -> None:
     storage.replace(NAME, b"left by a failed attempt")
     storage.replace("svc/beside.inputs", b"inputs")
-    assert storage.create([new(tmp_path, NAME, b"content", "svc/beside.inputs")]) == {}
+    assert storage.create([new(NAME, b"content", "svc/beside.inputs")]) == {}
     assert storage.read(NAME) == b"content"
     assert storage.size("svc/beside.inputs") == MISSING
 
 
-def test_a_name_that_is_too_long_fails_alone(storage: Storage, tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_fails_alone(storage: Storage) -> None:
     long = f"svc/cpu/{'/'.join(['k=' + 'x' * 300] * 9)}/2026-11-25/1-00.pb.gz"
-    failures = storage.create([new(tmp_path, long, b"one"), new(tmp_path, NAME, b"two")])
+    failures = storage.create([new(long, b"one"), new(NAME, b"two")])
     assert [*failures] == [long]
     assert storage.read(NAME) == b"two"
 
@@ -197,28 +197,26 @@ def middle(gateway: Gateway, url: str, monkeypatch: pytest.MonkeyPatch) -> Itera
     middle.close()
 
 
-def test_a_put_whose_answer_is_lost_is_made_once_more_and_found_done(
-    url: str, middle: Middle, tmp_path: Path
-) -> None:
+def test_a_put_whose_answer_is_lost_is_made_once_more_and_found_done(url: str, middle: Middle) -> None:
     storage = open_bucket(Bucket(url, 29, 4))
     middle.lost = 1
-    assert storage.create([new(tmp_path, NAME, b"content")]) == {}
+    assert storage.create([new(NAME, b"content")]) == {}
     puts = [line for line in middle.seen if line.startswith(b"PUT")]
     assert len(puts) == 2
     assert storage.read(NAME) == b"content"
 
 
-def test_errors_of_the_store_are_retried_and_then_told(url: str, middle: Middle, tmp_path: Path) -> None:
+def test_errors_of_the_store_are_retried_and_then_told(url: str, middle: Middle) -> None:
     storage = open_bucket(Bucket(url, 28, 4))
     middle.errors = 2
-    assert storage.create([new(tmp_path, NAME, b"content")]) == {}
+    assert storage.create([new(NAME, b"content")]) == {}
     middle.errors = 1000
-    failures = storage.create([new(tmp_path, OTHER, b"content")])
+    failures = storage.create([new(OTHER, b"content")])
     assert isinstance(failures[OTHER], StorageGone)
     assert "500" in str(failures[OTHER])
     assert len(middle.seen) < 20
     middle.errors = 0
-    assert storage.create([new(tmp_path, OTHER, b"content")]) == {}
+    assert storage.create([new(OTHER, b"content")]) == {}
 
 
 def test_a_store_without_conditional_writes_is_refused(url: str, middle: Middle) -> None:

@@ -20,7 +20,7 @@ from pgo_collector.engine.tasks import merge_blobs
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
-from pgo_collector.starting.reconcile import reconcile
+from pgo_collector.starting.reconcile import Reconciliation
 from pgo_collector.store.folder import CATALOG, DataFolder, folder_storage
 from pgo_collector.store.store import Store
 from pgo_collector.workers.bulk import OwnWorkers
@@ -87,13 +87,7 @@ def most_at_a_start(home: Path, count: int) -> int:
     database = SQLite(home / CATALOG)
     with (
         DataFolder(home) as folder,
-        Store(
-            folder,
-            database,
-            folder_storage(home),
-            workers := Workers(1, BOUNDS, folder.rows),
-            OwnWorkers(workers),
-        ) as store,
+        Store(folder, database, folder_storage(home)) as store,
     ):
         database.open()
         names = [
@@ -105,9 +99,10 @@ def most_at_a_start(home: Path, count: int) -> int:
             Path(store.blobs.storage.where(str(name))).parent.mkdir(parents=True, exist_ok=True)
             Path(store.blobs.storage.where(str(name))).touch()
         del names
-        asyncio.run(reconcile(store))  # makes everything that is made once
+        bulk = OwnWorkers(Workers(1, BOUNDS, folder.rows))
+        asyncio.run(Reconciliation(store, bulk).run())  # makes everything that is made once
         tracemalloc.start()
-        asyncio.run(reconcile(store))
+        asyncio.run(Reconciliation(store, bulk).run())
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     return most

@@ -86,18 +86,19 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
 
     async def serve(folder: DataFolder) -> None:
         metrics = PrometheusMetrics()
-        async with open_store(settings, folder, metrics) as store:
+        async with open_store(settings, folder, metrics) as opened:
+            store, workers = opened.store, opened.tasks.workers
             endpoint = Endpoint(receiver.url, secret_file, 5)
             locks = Locks(store.catalog.database.leases)
             deliveries = Deliveries(
                 store, locks, endpoint, max_days=1, max_events=100, observe=metrics.count_deliveries
             )
             following = [asyncio.create_task(each.run()) for each in (keys, deliveries)]
-            warming, background = Warming(store), BackgroundTasks({})
+            warming, background = Warming(store, opened.tasks), BackgroundTasks({})
             dependencies = AppDependencies(
-                store,
+                opened,
                 KeptMerges(folder.merged, settings.merges_kept),
-                StartLineTables(store, settings),
+                StartLineTables(store, workers, settings),
                 locks,
                 warming,
                 background,
@@ -105,7 +106,15 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 asyncio.Event(),
                 metrics,
             )
-            metrics.register_gauges(Gauges(store, warming, Upkeep(store, locks, settings), background))
+            gauges = Gauges(
+                store,
+                workers=workers,
+                bulk=opened.bulk_progress,
+                warming=warming,
+                upkeep=Upkeep(store, opened.tasks, locks, settings),
+                background=background,
+            )
+            metrics.register_gauges(gauges)
             transport = httpx.ASGITransport(create_app(settings, dependencies))
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://collector", headers=bearer("key")

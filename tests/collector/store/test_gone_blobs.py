@@ -32,12 +32,15 @@ from pgo_collector.store.garbage import collect_garbage, delete_live
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
+from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import BulkProgress, OwnWorkers
+from pgo_collector.workers.pool import Workers
 
 from tests.faults.stacks import SECOND, profile_of, tally
 from tests.server import Server, bearer
 
 SHOP = Selection("shop", "cpu")
+OWNER = (SHOP.service, SHOP.type)
 NOW = time.time_ns() - 3600 * SECOND
 CPU = 'process_cpu:cpu:nanoseconds:cpu:nanoseconds{service_name="shop"}'
 BETWEEN = {"from": "now-1d", "until": "now"}
@@ -66,10 +69,10 @@ class Meanwhile:
     It takes the place of the cluster, which reads blobs at this very moment.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, workers: Workers) -> None:
         self.progress = BulkProgress()
-        self._store = store
-        self._own = OwnWorkers(store.workers)
+        self._workers = workers
+        self._own = OwnWorkers(workers)
         self.acts: list[Callable[[], Awaitable[None]]] = []
         self.loads = 0
 
@@ -78,7 +81,7 @@ class Meanwhile:
         if self.acts:
             await self.acts.pop(0)()
         # What the worker has read before would do, too.
-        await self._store.workers.run_for(chosen.owner, drop_rows, chosen.owner, 0)
+        await self._workers.run_for(chosen.owner, drop_rows, chosen.owner, 0)
 
     async def inspect(
         self, storage: Storage, blobs: Sequence[tuple[str, str]], among: int
@@ -89,20 +92,20 @@ class Meanwhile:
 class Other:
     """Another collector: it has the same blobs and database, and a catalog with caches of its own."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, workers: Workers) -> None:
         self.store = copy.copy(store)
         self.store.catalog = Catalog(store.catalog.database)
-        self.store.bulk = OwnWorkers(store.workers)
+        self.tasks = BlobTasks(workers, OwnWorkers(workers), self.store.catalog)
 
     async def combine(self) -> None:
-        await combine_blobs(self.store, NO_LEASE, self.store.catalog.live(SHOP))
-        await collect_garbage(self.store, NO_LEASE, SHOP.service, SHOP.type)
+        await combine_blobs(self.store, self.tasks, NO_LEASE, self.store.catalog.live(SHOP))
+        await collect_garbage(self.store, self.tasks, NO_LEASE, SHOP.service, SHOP.type)
 
     async def delete_oldest(self) -> None:
-        await delete_live(self.store, NO_LEASE, SHOP.service, SHOP.type, self.store.catalog.live(SHOP)[:1])
+        await delete_live(self.store, self.tasks, NO_LEASE, OWNER, self.store.catalog.live(SHOP)[:1])
 
     async def delete_all(self) -> None:
-        await delete_live(self.store, NO_LEASE, SHOP.service, SHOP.type, self.store.catalog.live(SHOP))
+        await delete_live(self.store, self.tasks, NO_LEASE, OWNER, self.store.catalog.live(SHOP))
 
     async def lose_oldest(self) -> None:
         """Delete the bytes of a profile that counts, as nobody may."""
@@ -112,10 +115,9 @@ class Other:
 class Collector:
     """A collector in this process, and another one that acts while it reads."""
 
-    def __init__(self, store: Store, client: httpx.AsyncClient) -> None:
-        self.meanwhile = Meanwhile(store)
-        self.other = Other(store)
-        store.bulk = self.meanwhile
+    def __init__(self, meanwhile: Meanwhile, other: Other, client: httpx.AsyncClient) -> None:
+        self.meanwhile = meanwhile
+        self.other = other
         self.client = client
 
     async def submit(self, *names: str) -> None:
@@ -139,14 +141,17 @@ async def collector_in(folder: Path) -> AsyncIterator[Collector]:
     catalog = Server.catalogs.settings(data).get("PGOF_CATALOG", "")
     settings = Settings(directory=data, workers=1, catalog=catalog)
     with DataFolder(settings.directory) as locked:
-        async with open_store(settings, locked) as store:
+        async with open_store(settings, locked) as opened:
+            store, workers = opened.store, opened.tasks.workers
+            meanwhile = Meanwhile(workers)
+            tasks = BlobTasks(workers, meanwhile, store.catalog)
             kept = KeptMerges(locked.merged, settings.merges_kept)
             dependencies = AppDependencies(
-                store,
+                opened._replace(tasks=tasks),
                 kept,
-                StartLineTables(store, settings),
+                StartLineTables(store, workers, settings),
                 Locks(store.catalog.database.leases),
-                Warming(store),
+                Warming(store, tasks),
                 BackgroundTasks({}),
                 Keys(keys, keys, keys),
                 asyncio.Event(),
@@ -155,7 +160,7 @@ async def collector_in(folder: Path) -> AsyncIterator[Collector]:
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://collector", headers=bearer("key")
             ) as client:
-                yield Collector(store, client)
+                yield Collector(meanwhile, Other(store, workers), client)
 
 
 def play(folder: Path, use: Callable[[Collector], Awaitable[None]]) -> None:

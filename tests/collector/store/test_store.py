@@ -30,14 +30,15 @@ from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import EXACT, Coarse, Selection
 from pgo_collector.model.series import Series
+from pgo_collector.serve.app import OpenStore
 from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.garbage import delete_retired
-from pgo_collector.store.group_commit import Submission, Submitted
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
 from pgo_collector.submits.batcher import SubmitBatcher
+from pgo_collector.submits.commit import Submission, Submitted
 from pprof_merge.analysis.rules import Rules
 
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
@@ -52,28 +53,29 @@ def blob_file(store: Store, name: BlobName) -> Path:
 
 
 @asynccontextmanager
-async def opened(directory: Path) -> AsyncIterator[Store]:
+async def opened(directory: Path) -> AsyncIterator[OpenStore]:
     with DataFolder(directory) as folder:
         url = Server.catalogs.settings(directory).get("PGOF_CATALOG", "")
-        async with open_store(Settings(directory=directory, workers=2, catalog=url), folder) as store:
-            yield store
+        async with open_store(Settings(directory=directory, workers=2, catalog=url), folder) as here:
+            yield here
 
 
-async def submit(store: Store, profile: bytes) -> Facts:
-    async with store.part() as part:
+async def submit(here: OpenStore, profile: bytes) -> Facts:
+    async with here.store.part() as part:
         part.write_bytes(profile)
-        return (await store.add(await submission(store, part))).facts
+        return (await here.commits.add(await submission(here, part))).facts
 
 
-async def submission(store: Store, part: Path) -> Submission:
+async def submission(here: OpenStore, part: Path) -> Submission:
     """Return the profile in a file, validated."""
-    batcher = SubmitBatcher(store.workers, Settings().limits, validate_bodies)
+    batcher = SubmitBatcher(here.tasks.workers, Settings().limits, validate_bodies)
     validated = await batcher.validate(SubmittedBody(part, CPU))
     return Submission(part, SERIES, validated.facts)
 
 
-def merges_of(store: Store) -> Merges:
-    return Merges(store, Locks(store.catalog.database.leases), KeptMerges(store.folder.merged, 10))
+def merges_of(here: OpenStore, kept: KeptMerges | None = None) -> Merges:
+    locks = Locks(here.store.catalog.database.leases)
+    return Merges(here.store, here.tasks, locks, kept or KeptMerges(here.store.folder.merged, 10))
 
 
 async def merged(merges: Merges, *, combine: bool = False) -> bytes:
@@ -84,15 +86,15 @@ async def merged(merges: Merges, *, combine: bool = False) -> bytes:
 
 def test_a_merge_that_is_submitted_while_it_is_combined_counts_too(tmp_path: Path) -> None:
     async def play() -> None:
-        async with opened(tmp_path) as store, store.part() as part:
+        async with opened(tmp_path) as here, here.store.part() as part:
             for name in ("a", "b"):
-                await submit(store, profile_of(name))
-            merges = merges_of(store)
+                await submit(here, profile_of(name))
+            merges = merges_of(here)
             part.write_bytes(await merged(merges))
-            pending = await submission(store, part)
+            pending = await submission(here, part)
             may_go_on = threading.Event()
-            blocked = asyncio.create_task(store.write(may_go_on.wait))
-            counted = asyncio.create_task(store.write(store.group_commit.commit, [pending]))
+            blocked = asyncio.create_task(here.store.write(may_go_on.wait))
+            counted = asyncio.create_task(here.store.write(here.commits.group_commit.commit, [pending]))
             await asyncio.sleep(0)
             combined = asyncio.create_task(merged(merges, combine=True))
             await asyncio.sleep(1)
@@ -110,20 +112,20 @@ def timeless(stack: str) -> bytes:
     return profile_of(stack, time_nanos=0)
 
 
-async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Submitted | BaseException]:
+async def submitted_at_once(here: OpenStore, profiles: Sequence[bytes]) -> list[Submitted | BaseException]:
     """Submit profiles so that all wait until the last one does; return the results."""
     may_go_on = threading.Event()
-    blocked = asyncio.create_task(store.write(may_go_on.wait))
-    parts = [store.folder.new_part() for _ in profiles]
+    blocked = asyncio.create_task(here.store.write(may_go_on.wait))
+    parts = [here.store.folder.new_part() for _ in profiles]
 
     async def stored(part: Path) -> Submitted:
-        return await store.add(await submission(store, part))
+        return await here.commits.add(await submission(here, part))
 
     for part, profile in zip(parts, profiles, strict=True):
         part.write_bytes(profile)
     tasks = [asyncio.create_task(stored(part)) for part in parts]
-    await store.workers.ping()
-    while store.workers.busy:  # noqa: ASYNC110 - there is no event for it
+    await here.tasks.workers.ping()
+    while here.tasks.workers.busy:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.01)
     may_go_on.set()
     await blocked
@@ -134,33 +136,33 @@ def test_a_transaction_waits_for_profiles_that_are_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
-        async with opened(tmp_path) as store, store.part() as one, store.part() as other:
+        async with opened(tmp_path) as here, here.store.part() as one, here.store.part() as other:
             one.write_bytes(profile_of("a"))
             other.write_bytes(profile_of("b"))
-            submissions = [await submission(store, one), await submission(store, other)]
+            submissions = [await submission(here, one), await submission(here, other)]
             together: list[int] = []
-            commit = store.group_commit.commit
+            commit = here.commits.group_commit.commit
 
             def counted(submissions: Sequence[Submission]) -> list[Submitted | Exception]:
                 together.append(len(submissions))
                 return commit(submissions)
 
-            monkeypatch.setattr(store.group_commit, "commit", counted)
-            monkeypatch.setattr(type(store.catalog.database), "gather_seconds", 60.0)
+            monkeypatch.setattr(here.commits.group_commit, "commit", counted)
+            monkeypatch.setattr(type(here.store.catalog.database), "gather_seconds", 60.0)
             is_validated = asyncio.Event()
 
             async def second() -> None:
-                with store.expecting():
+                with here.commits.expecting():
                     await is_validated.wait()
-                await store.add(submissions[1])
+                await here.commits.add(submissions[1])
 
-            tasks = [asyncio.create_task(second()), asyncio.create_task(store.add(submissions[0]))]
+            tasks = [asyncio.create_task(second()), asyncio.create_task(here.commits.add(submissions[0]))]
             await asyncio.sleep(0.2)
             assert not together
             is_validated.set()
             await asyncio.wait_for(asyncio.gather(*tasks), 30)
             assert together == [2]
-            await asyncio.wait_for(submit(store, profile_of("c")), 30)  # none is expected
+            await asyncio.wait_for(submit(here, profile_of("c")), 30)  # none is expected
 
     asyncio.run(play())
 
@@ -169,15 +171,15 @@ def test_senders_that_take_turns_with_a_transaction_share_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
-        async with opened(tmp_path) as store:
+        async with opened(tmp_path) as here:
             sent = []
             for name in "abc":
-                part = store.folder.new_part()
+                part = here.store.folder.new_part()
                 part.write_bytes(profile_of(name))
-                sent.append(await submission(store, part))
+                sent.append(await submission(here, part))
             together: list[int] = []
             has_begun, may_go_on = threading.Event(), threading.Event()
-            commit = store.group_commit.commit
+            commit = here.commits.group_commit.commit
 
             def held(submissions: Sequence[Submission]) -> list[Submitted | Exception]:
                 together.append(len(submissions))
@@ -185,18 +187,18 @@ def test_senders_that_take_turns_with_a_transaction_share_the_next_one(
                 may_go_on.wait()
                 return commit(submissions)
 
-            monkeypatch.setattr(store.group_commit, "commit", held)
-            monkeypatch.setattr("pgo_collector.store.store._PATIENCE", 600.0)
-            monkeypatch.setattr(type(store.catalog.database), "gather_seconds", 60.0)
-            first = asyncio.create_task(store.add(sent[0]))
+            monkeypatch.setattr(here.commits.group_commit, "commit", held)
+            monkeypatch.setattr("pgo_collector.submits.commit._PATIENCE", 600.0)
+            monkeypatch.setattr(type(here.store.catalog.database), "gather_seconds", 60.0)
+            first = asyncio.create_task(here.commits.add(sent[0]))
             await asyncio.to_thread(has_begun.wait)
-            second = asyncio.create_task(store.add(sent[1]))  # waits while the first is stored
+            second = asyncio.create_task(here.commits.add(sent[1]))  # waits while the first is stored
             await asyncio.sleep(0.1)
             may_go_on.set()
             await asyncio.wait_for(first, 30)
             await asyncio.sleep(0.1)  # the next profile of the same sender takes a while
             assert together == [1]
-            await asyncio.wait_for(asyncio.gather(second, store.add(sent[2])), 30)
+            await asyncio.wait_for(asyncio.gather(second, here.commits.add(sent[2])), 30)
             assert together == [1, 2]
 
     asyncio.run(play())
@@ -206,20 +208,20 @@ def test_a_transaction_that_is_full_waits_for_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
-        async with opened(tmp_path) as store:
-            monkeypatch.setattr("pgo_collector.store.store._MOST_AT_ONCE", 1)
-            monkeypatch.setattr(type(store.catalog.database), "gather_seconds", 60.0)
-            with store.expecting():
-                await asyncio.wait_for(submit(store, profile_of("a")), 30)
+        async with opened(tmp_path) as here:
+            monkeypatch.setattr("pgo_collector.submits.commit._MOST_AT_ONCE", 1)
+            monkeypatch.setattr(type(here.store.catalog.database), "gather_seconds", 60.0)
+            with here.commits.expecting():
+                await asyncio.wait_for(submit(here, profile_of("a")), 30)
 
     asyncio.run(play())
 
 
 def test_the_same_profile_submitted_twice_at_once_is_stored_once(tmp_path: Path) -> None:
     async def play() -> None:
-        async with opened(tmp_path) as store:
+        async with opened(tmp_path) as here:
             sent = [profile_of("a"), timeless("b"), profile_of("a"), profile_of("c"), timeless("b")]
-            results = await submitted_at_once(store, sent)
+            results = await submitted_at_once(here, sent)
             stored = [result for result in results if isinstance(result, Submitted)]
             assert sorted((result.facts.digest, result.is_new) for result in stored) == sorted(
                 (digest, is_new)
@@ -230,25 +232,25 @@ def test_the_same_profile_submitted_twice_at_once_is_stored_once(tmp_path: Path)
                 )
             )
             assert len({result.name for result in stored}) == 3
-            assert tally(await merged(merges_of(store))) == {"a": 1, "b": 1, "c": 1}
-            assert not list(store.folder.incoming.iterdir())
+            assert tally(await merged(merges_of(here))) == {"a": 1, "b": 1, "c": 1}
+            assert not list(here.store.folder.incoming.iterdir())
 
     asyncio.run(play())
 
 
 def test_a_failed_submit_fails_alone_in_its_group(tmp_path: Path) -> None:
     async def play() -> None:
-        async with opened(tmp_path) as store:
-            await submit(store, profile_of("a"))
+        async with opened(tmp_path) as here:
+            await submit(here, profile_of("a"))
             days = [EPOCH, EPOCH + DAY, EPOCH + 2 * DAY]
-            day = blob_file(store, BlobName(SERIES, Identity(days[1], "ab" * 32))).parent
+            day = blob_file(here.store, BlobName(SERIES, Identity(days[1], "ab" * 32))).parent
             day.write_text("not a folder")
             sent = [profile_of(name, time_nanos=time) for name, time in zip("bcd", days, strict=True)]
-            first, second, third = await submitted_at_once(store, sent)
+            first, second, third = await submitted_at_once(here, sent)
             assert isinstance(first, Submitted)
             assert isinstance(second, NotStored)
             assert isinstance(third, Submitted)
-            assert tally(await merged(merges_of(store))) == {"a": 1, "b": 1, "d": 1}
+            assert tally(await merged(merges_of(here))) == {"a": 1, "b": 1, "d": 1}
 
     asyncio.run(play())
 
@@ -265,56 +267,56 @@ def test_an_undated_profile_has_one_time_for_all_attempts_to_store_it(
         raise sa.exc.OperationalError("COMMIT", {}, Gone())
 
     async def play() -> None:
-        async with opened(tmp_path) as store:
+        async with opened(tmp_path) as here:
             with monkeypatch.context() as patch:
-                patch.setattr(store.catalog.database.changes, "note", fail)
+                patch.setattr(here.store.catalog.database.changes, "note", fail)
                 with pytest.raises(CatalogGone):
-                    await submit(store, timeless("a"))
+                    await submit(here, timeless("a"))
             (left,) = (tmp_path / "blobs").rglob("*.pb.gz")
-            assert store.catalog.count(SELECTION) == 0
-            await submit(store, timeless("a"))
+            assert here.store.catalog.count(SELECTION) == 0
+            await submit(here, timeless("a"))
             assert [*(tmp_path / "blobs").rglob("*.pb.gz")] == [left]
             assert not [*(tmp_path / "undated").iterdir()]
         Server.catalogs.drop(tmp_path)
-        async with opened(tmp_path) as store:
-            assert tally(await merged(merges_of(store))) == {"a": 1}
+        async with opened(tmp_path) as here:
+            assert tally(await merged(merges_of(here))) == {"a": 1}
 
     asyncio.run(play())
 
 
 def test_all_submits_of_a_group_fail_with_the_catalog(tmp_path: Path) -> None:
     async def play() -> None:
-        async with opened(tmp_path) as store:
-            await submit(store, profile_of("a"))
-            with store.catalog.writing() as connection:
+        async with opened(tmp_path) as here:
+            await submit(here, profile_of("a"))
+            with here.store.catalog.writing() as connection:
                 connection.exec_driver_sql("ALTER TABLE profiles RENAME COLUMN blob_id TO elsewhere")
-            results = await submitted_at_once(store, [profile_of("a"), profile_of("b")])
+            results = await submitted_at_once(here, [profile_of("a"), profile_of("b")])
             assert [type(result) for result in results] == [NotStored, NotStored]
-            with store.catalog.writing() as connection:
+            with here.store.catalog.writing() as connection:
                 connection.exec_driver_sql("ALTER TABLE profiles RENAME COLUMN elsewhere TO blob_id")
-            results = await submitted_at_once(store, [profile_of("a"), profile_of("b")])
+            results = await submitted_at_once(here, [profile_of("a"), profile_of("b")])
             assert [isinstance(result, Submitted) and result.is_new for result in results] == [False, True]
-            assert tally(await merged(merges_of(store))) == {"a": 1, "b": 1}
+            assert tally(await merged(merges_of(here))) == {"a": 1, "b": 1}
 
     asyncio.run(play())
 
 
 def test_a_retired_blob_stays_until_what_replaced_it_is_there(tmp_path: Path) -> None:
     async def play() -> None:
-        async with opened(tmp_path) as store:
-            facts = [await submit(store, profile_of(name)) for name in ("a", "b")]
-            blobs = store.catalog.live(SELECTION)
+        async with opened(tmp_path) as here:
+            facts = [await submit(here, profile_of(name)) for name in ("a", "b")]
+            blobs = here.store.catalog.live(SELECTION)
             new = BlobName(SERIES, Identity(0, "ab" * 32))
             inputs = {BlobName(SERIES, Identity(fact.time_nanos, fact.digest)) for fact in facts} | {new}
             combined = Combined(new, Facts(0, 0, "ab" * 32, 0, 0), 1, inputs)
-            store.catalog.replace(NO_LEASE, combined, {blob.id for blob in blobs})
-            await delete_retired(store, NO_LEASE, SERIES.service, SERIES.type)
-            assert all(blob_file(store, blob.name).exists() for blob in blobs)
-            blob_file(store, new).parent.mkdir(parents=True)
-            blob_file(store, new).write_bytes(b"")
-            await delete_retired(store, NO_LEASE, SERIES.service, SERIES.type)
-            assert not any(blob_file(store, blob.name).exists() for blob in blobs)
-            assert not store.catalog.retired_owners()
+            here.store.catalog.replace(NO_LEASE, combined, {blob.id for blob in blobs})
+            await delete_retired(here.store, NO_LEASE, SERIES.service, SERIES.type)
+            assert all(blob_file(here.store, blob.name).exists() for blob in blobs)
+            blob_file(here.store, new).parent.mkdir(parents=True)
+            blob_file(here.store, new).write_bytes(b"")
+            await delete_retired(here.store, NO_LEASE, SERIES.service, SERIES.type)
+            assert not any(blob_file(here.store, blob.name).exists() for blob in blobs)
+            assert not here.store.catalog.retired_owners()
 
     asyncio.run(play())
 
@@ -331,10 +333,10 @@ def test_a_cancelled_write_is_waited_for_if_it_has_begun(tmp_path: Path) -> None
             may_go_on.wait()
             done.append("begun")
 
-        async with opened(tmp_path) as store:
-            writes = [asyncio.create_task(store.write(slow))]
+        async with opened(tmp_path) as here:
+            writes = [asyncio.create_task(here.store.write(slow))]
             await asyncio.to_thread(has_begun.wait)
-            writes.append(asyncio.create_task(store.write(done.append, "waiting")))
+            writes.append(asyncio.create_task(here.store.write(done.append, "waiting")))
             await asyncio.sleep(0)
             for write in writes:
                 write.cancel()
@@ -361,10 +363,10 @@ def test_a_cancelled_merge_is_kept_as_a_whole_if_that_has_begun(tmp_path: Path) 
             return super().keep(fingerprint, part, made, coarse)
 
     async def play() -> None:
-        async with opened(tmp_path) as store:
-            await submit(store, profile_of("a"))
-            kept = Slow(store.folder.merged, 10)
-            asking = asyncio.create_task(merged(Merges(store, Locks(store.catalog.database.leases), kept)))
+        async with opened(tmp_path) as here:
+            await submit(here, profile_of("a"))
+            kept = Slow(here.store.folder.merged, 10)
+            asking = asyncio.create_task(merged(merges_of(here, kept)))
             await asyncio.to_thread(has_begun.wait)
             asking.cancel()
             finished, _ = await asyncio.wait([asking], timeout=0.2)
@@ -372,11 +374,11 @@ def test_a_cancelled_merge_is_kept_as_a_whole_if_that_has_begun(tmp_path: Path) 
             may_go_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-            (file,) = store.folder.merged.iterdir()
+            (file,) = here.store.folder.merged.iterdir()
             opened_merge = kept.open(file.stem, EXACT)
             assert opened_merge is not None
             assert tally(opened_merge.read()) == {"a": 1}
-            assert not list(store.folder.incoming.iterdir())
+            assert not list(here.store.folder.incoming.iterdir())
 
     asyncio.run(play())
 
@@ -388,13 +390,13 @@ def test_an_answer_tells_of_the_moment_at_which_its_selection_was_read(
     plain = Rendition(format_named(), Rules())
 
     async def play() -> None:
-        async with opened(tmp_path) as store:
+        async with opened(tmp_path) as here:
             for number, name in enumerate("ab"):
-                await submit(store, profile_of(name, time_nanos=EPOCH + number * DAY))
+                await submit(here, profile_of(name, time_nanos=EPOCH + number * DAY))
             selection = replace(SELECTION, begin=EPOCH + DAY)
-            merges = merges_of(store)
+            merges = merges_of(here)
             reads = 0
-            resolve = store.catalog.resolve
+            resolve = here.store.catalog.resolve
 
             def counted(*args: Any) -> Any:
                 nonlocal reads
@@ -403,10 +405,10 @@ def test_an_answer_tells_of_the_moment_at_which_its_selection_was_read(
 
             async def overtaken(*args: Any) -> Any:
                 made = await make_merge(*args)
-                await combine_blobs(store, NO_LEASE, store.catalog.live(SELECTION))
+                await combine_blobs(here.store, here.tasks, NO_LEASE, here.store.catalog.live(SELECTION))
                 return made
 
-            monkeypatch.setattr(store.catalog, "resolve", counted)
+            monkeypatch.setattr(here.store.catalog, "resolve", counted)
             monkeypatch.setattr("pgo_collector.merges.merges.make_merge", overtaken)
             made = await merges.current(selection, plain)
             assert tally(made.read()) == {"b": 1}
@@ -426,11 +428,11 @@ def test_a_merge_is_of_what_counts_when_its_turn_comes(
     """Between the read of the catalog and the merge, a combine replaces the blobs and deletes their files."""
 
     async def play() -> None:
-        async with opened(tmp_path) as store:
+        async with opened(tmp_path) as here:
             for name in "ab":
-                await submit(store, profile_of(name))
-            merges = merges_of(store)
-            resolve, loop = store.catalog.resolve, asyncio.get_running_loop()
+                await submit(here, profile_of(name))
+            merges = merges_of(here)
+            resolve, loop = here.store.catalog.resolve, asyncio.get_running_loop()
 
             def overtaken(*args: Any) -> Any:
                 resolved = resolve(*args)
@@ -441,9 +443,11 @@ def test_a_merge_is_of_what_counts_when_its_turn_comes(
             async def combine_and_forget() -> None:
                 await merged(merges, combine=True)
                 owner = rows_owner("default", CPU)
-                await store.workers.run_for(owner, drop_rows, owner, 0)  # or the worker still had the rows
+                await here.tasks.workers.run_for(
+                    owner, drop_rows, owner, 0
+                )  # or the worker still had the rows
 
-            monkeypatch.setattr(store.catalog, "resolve", overtaken)
+            monkeypatch.setattr(here.store.catalog, "resolve", overtaken)
             assert tally(await merged(merges)) == {"a": 1, "b": 1}
 
     asyncio.run(play())

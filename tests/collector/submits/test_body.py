@@ -33,25 +33,25 @@ def test_large_bodies_are_whole_in_their_files(tmp_path: Path) -> None:
     sent = [[os.urandom(_PIECE) for _ in range(7)] for _ in range(3)]
 
     async def run() -> None:
-        reader = BodyReader(Settings())
+        reader = BodyReader(Settings(), tmp_path)
 
         async def read(number: int) -> None:
-            path = tmp_path / str(number)
-            async with reader.read(request_with(sent[number]), path, BodyBound(1 << 30), "a profile") as body:
-                assert (body.size, body.content) == (7 * _PIECE, None)
-                assert path.read_bytes() == b"".join(sent[number])
+            async with reader.read(request_with(sent[number]), BodyBound(1 << 30), "a profile") as body:
+                assert (body.size, body.content) == (7 * _PIECE, body.part)
+                assert body.part.read_bytes() == b"".join(sent[number])
 
         await asyncio.gather(*map(read, range(3)))
 
     asyncio.run(run())
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     async def run() -> None:
-        reader = BodyReader(Settings())
+        reader = BodyReader(Settings(), tmp_path / "missing")
         request = request_with([bytes(_PIECE)] * 7)
         with pytest.raises(NotStored):
-            async with reader.read(request, tmp_path / "missing" / "part", BodyBound(1 << 30), "a profile"):
+            async with reader.read(request, BodyBound(1 << 30), "a profile"):
                 pass
 
     asyncio.run(run())

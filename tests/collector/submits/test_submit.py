@@ -264,7 +264,7 @@ def test_a_full_disk_is_500_and_keeps_nothing_half(server: Server) -> None:
     server.stop()
     causes = [line["cause"] for line in server.events("request") if line["status"] == 500]
     assert len(causes) == 2
-    file, row = "OSError: [Errno 27] File too large, in storage/", "OperationalError: disk I/O error, in "
+    file, row = "OSError: [Errno 27] File too large, in blobs/", "OperationalError: disk I/O error, in "
     assert all(cause.startswith((file, row)) for cause in causes), causes
     server.start()
     assert tally(server.merge().content) == {"a": 1, "b": 1}

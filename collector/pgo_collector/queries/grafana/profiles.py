@@ -12,7 +12,6 @@ from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
 from pgo_collector.engine.sample_types import Kind, read_kinds
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.keys import Scope
-from pgo_collector.merges.inputs import check_none_is_gone, until_none_is_gone
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.profile_types import OTHER
 from pgo_collector.model.selection import Matcher, Selection
@@ -36,6 +35,8 @@ from pgo_collector.queries.grafana.profile_types import (
 )
 from pgo_collector.queries.grafana.selector import LabelMatcher, check_count, parse_selector
 from pgo_collector.store.store import Store
+from pgo_collector.workers.blob_tasks import check_none_is_gone, until_none_is_gone
+from pgo_collector.workers.pool import Workers
 
 # Services, with their types and names of profiles, of which one profile is read for what it measures.
 _MOST_READ = 50
@@ -80,8 +81,9 @@ class Selected:
 class Profiles:
     """Finds the profiles that selectors and queries mean."""
 
-    def __init__(self, store: Store, limits: QueryLimits) -> None:
+    def __init__(self, store: Store, workers: Workers, limits: QueryLimits) -> None:
         self._store = store
+        self._workers = workers
         self._limits = limits
 
     @property
@@ -137,7 +139,7 @@ class Profiles:
         """Return the kind of the newest profile of each selection, where it can be read, and its series."""
         blobs = await asyncio.to_thread(index.newest, selections)
         names = [str(blob.name) for blob in blobs]
-        kinds = await self._store.workers.run(read_kinds, self._store.blobs.storage, names)
+        kinds = await self._workers.run(read_kinds, self._store.blobs.storage, names)
         unread = [name for name, kind in zip(names, kinds, strict=True) if kind is None]
         left_out = [LeftOut(name, "it can't be read", is_damaged=True) for name in unread]
         await check_none_is_gone(self._store.catalog, left_out)

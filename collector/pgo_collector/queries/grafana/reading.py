@@ -97,7 +97,7 @@ class Reading:
         self._fleet = fleet
         self._merges = merges
         self._rules = rules
-        self._store = merges.store
+        self._store, self._workers = merges.store, merges.tasks.workers
 
     def nodes(self, asked: int) -> int:
         """Return how many bars a flame graph may have that a client asks for so many; 0 is the usual number.
@@ -118,7 +118,7 @@ class Reading:
         """
         async with self._files() as files:
             parts = [await self._parts(files, scope, side, weigh_sample_type) for side in sides]
-            return await self._store.workers.run(draw_stacks, parts, nodes, write, self._fleet.budget)
+            return await self._workers.run(draw_stacks, parts, nodes, write, self._fleet.budget)
 
     async def profile(self, scope: Scope, query: Query, write: WriteProfile) -> bytes | None:
         """Return what `write` makes of the merge of a query's profiles, as bare protobuf.
@@ -129,7 +129,7 @@ class Reading:
             parts = await self._parts(files, scope, query, extract_sample_type)
             if not parts:
                 return None
-            return await self._store.workers.run(join_profiles, parts, write, self._fleet.budget)
+            return await self._workers.run(join_profiles, parts, write, self._fleet.budget)
 
     async def build_profile(self, scope: Scope, query: Query, write: WriteProfile) -> bytes | None:
         """Return what `write` makes of a service's merge for Go's compiler, which gives the same build.
@@ -156,7 +156,7 @@ class Reading:
             with made.file, refuse_too_large("format=go: "):
                 self._fleet.budget.check(made.size)
                 content = await asyncio.to_thread(made.read)
-            return await self._store.workers.run(inflate_profile, content, write, self._fleet.budget)
+            return await self._workers.run(inflate_profile, content, write, self._fleet.budget)
         return None
 
     async def series(self, scope: Scope, query: Query, asked: Grouping) -> list[tuple[GroupLabels, Points]]:

@@ -18,7 +18,7 @@ from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, parameters
 from pgo_collector.routes.datadog.errors import INFO, KEY_HEADER, UPLOAD
 from pgo_collector.routes.datadog.upload import UploadOptions, unpack_upload
 from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender
-from pgo_collector.submits.submits import Ingest
+from pgo_collector.submits.submits import Submits
 
 # Tags that an agent adds when it forwards an upload.
 _AGENT_TAGS = "X-Datadog-Additional-Tags"
@@ -31,7 +31,7 @@ _INFO = {
 }
 
 
-def datadog_routes(ingest: Ingest, keys: KeyFile, most_profiles: int, *, is_open: bool) -> APIRouter:
+def datadog_routes(submits: Submits, keys: KeyFile, most_profiles: int, *, is_open: bool) -> APIRouter:
     """Return the routes; an upload needs one of the keys, or none if they are open.
 
     One upload may have `most_profiles` profiles, also after those of many sample types are split.
@@ -53,7 +53,7 @@ def datadog_routes(ingest: Ingest, keys: KeyFile, most_profiles: int, *, is_open
         service = context_of(request).caller.scope.only_service or UNKNOWN_SERVICE
         agent_tags = request.headers.get(_AGENT_TAGS, "")
         options = UploadOptions(boundary, most_profiles, agent_tags, Sender(service))
-        await ingest.push(request, partial(unpack_upload, options))
+        await submits.push(request, partial(unpack_upload, options))
         return JSONResponse({})
 
     @router.api_route(

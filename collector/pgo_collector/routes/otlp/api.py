@@ -28,7 +28,7 @@ from pgo_collector.routes.otlp.naming import patterns_of
 from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export
 from pgo_collector.routes.pyroscope.api import sender_of
 from pgo_collector.settings import Settings
-from pgo_collector.submits.submits import Ingest
+from pgo_collector.submits.submits import Submits
 
 # The header of opentelemetry-proto's pull request 857, for when the wire changes again; there is only 1 yet.
 _VERSION = "OTLP-Profiles-Development-Version"
@@ -37,7 +37,7 @@ _ENCODINGS = {"", "identity", "gzip"}
 _SERVER_ERROR = 500
 
 
-def otlp_routes(ingest: Ingest, keys: KeyFile, settings: Settings, start_lines: Tables) -> APIRouter:
+def otlp_routes(submits: Submits, keys: KeyFile, settings: Settings, start_lines: Tables) -> APIRouter:
     """Return the route; `start_lines` are the tables of the start lines that profiles get."""
     router = APIRouter(route_class=DirectRoute, dependencies=[Depends(require_key(keys))])
     labels, sample_labels = map(patterns_of, (settings.otlp_labels, settings.otlp_sample_labels))
@@ -58,7 +58,7 @@ def otlp_routes(ingest: Ingest, keys: KeyFile, settings: Settings, start_lines: 
         )
         rejected = ExportResponse()
         try:
-            await ingest.push(request, partial(unpack_export, options))
+            await submits.push(request, partial(unpack_export, options))
         except (Refusal, ProfileError, PushRefused) as error:
             status, detail, _ = describe_error(request, error)
             if not context_of(request).submits or status >= _SERVER_ERROR:

@@ -21,7 +21,7 @@ from pgo_collector.routes.parca.write_raw import WriteOptions, unpack_write_raw
 from pgo_collector.routes.push.errors import connect_error
 from pgo_collector.routes.push.messages import PROTOBUF, media_type_of
 from pgo_collector.routes.pyroscope.api import sender_of
-from pgo_collector.submits.submits import Ingest
+from pgo_collector.submits.submits import Submits
 
 _STORE = "/parca.profilestore.v1alpha1.ProfileStoreService"
 _DEBUGINFO = "/parca.debuginfo.v1alpha1.DebuginfoService"
@@ -41,7 +41,7 @@ _NO_UPLOAD = "binaries and their debug information aren't taken"
 PARCA = Dialect(lambda path: path.startswith("/parca."), connect_error, submits=(_WRITE_RAW,))
 
 
-def parca_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRouter:
+def parca_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> APIRouter:
     """Return the routes; one request may have `most_profiles` profiles."""
     router = APIRouter(dependencies=[Depends(require_key(keys))])
 
@@ -56,7 +56,7 @@ def parca_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRouter
         if media_type_of(request) != PROTOBUF:
             raise ContentTypeUnknown(f"send the request as {PROTOBUF}", PROTOBUF)
         options = WriteOptions(most_profiles, sender_of(request))
-        await ingest.push(request, partial(unpack_write_raw, options))
+        await submits.push(request, partial(unpack_write_raw, options))
         return Response(media_type=PROTOBUF)
 
     @router.post(

@@ -21,21 +21,21 @@ from pgo_collector.merges.merges import Merges
 from pgo_collector.routes.profefe.envelope import PREFIX, Envelope
 from pgo_collector.routes.profefe.profiles import profile_routes, submit_routes
 from pgo_collector.store.store import Store
-from pgo_collector.submits.submits import Ingest
+from pgo_collector.submits.submits import Submits
 
 # profefe answers with all four fields; here the version identifies the build.
 _VERSION = {"version": version("pgo-collector"), "commit": "", "build_time": "", "go_version": ""}
 
 
 def profefe_routes(
-    ingest: Ingest, merges: Merges, submit_keys: KeyFile, merge_keys: KeyFile, *, is_open: bool
+    submits: Submits, merges: Merges, submit_keys: KeyFile, merge_keys: KeyFile, *, is_open: bool
 ) -> APIRouter:
     """Return the routes, which need the keys of those below /v1, or none if they are open."""
     submit, read = (
         [Depends(allow_anyone if is_open else require_key(keys))] for keys in (submit_keys, merge_keys)
     )
     router = APIRouter(prefix=PREFIX)
-    router.include_router(submit_routes(ingest), dependencies=submit)
+    router.include_router(submit_routes(submits), dependencies=submit)
     router.include_router(profile_routes(merges), dependencies=read)
     router.include_router(_server_routes(merges.store), dependencies=read)
     return router

@@ -16,7 +16,6 @@ from pgo_collector.errors import NoSuchProfile, NothingSelected, ParameterInvali
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.merges.inputs import until_none_is_gone
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName
@@ -36,14 +35,15 @@ from pgo_collector.routes.profefe.parameters import (
     series_of,
 )
 from pgo_collector.store.store import Store
-from pgo_collector.submits.submits import Ingest
+from pgo_collector.submits.submits import Submits
+from pgo_collector.workers.blob_tasks import until_none_is_gone
 
 _PATH = "/profiles"
 # The approximate size of a list's entry, in bytes, besides the service, the labels and the id.
 _ENTRY_BYTES = 100
 
 
-def submit_routes(ingest: Ingest) -> APIRouter:
+def submit_routes(submits: Submits) -> APIRouter:
     """Return the route that stores a profile."""
     router = APIRouter()
 
@@ -55,7 +55,7 @@ def submit_routes(ingest: Ingest) -> APIRouter:
     @router.post(f"{_PATH}/", include_in_schema=False)
     async def submit(request: Request) -> Response:
         series, created_nanos = series_of(request), created_nanos_of(request)
-        submitted = await ingest.submit(request, series, created_nanos, may_be_empty=False)
+        submitted = await submits.submit(request, series, created_nanos, may_be_empty=False)
         return Envelope(profile_entry(submitted.name))
 
     return router

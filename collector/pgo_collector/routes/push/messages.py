@@ -16,7 +16,6 @@ from starlette.responses import Response
 from pgo_collector.errors import ContentTypeUnknown, EmptyBody, ParameterInvalid
 from pgo_collector.routes.pyroscope.encoding import written
 from pgo_collector.routes.pyroscope.push import NOT_JSON
-from pgo_collector.store.store import Store
 from pgo_collector.submits.body import BodyBound, BodyReader
 
 T = TypeVar("T", bound=Message)
@@ -45,8 +44,7 @@ def is_json(request: Request) -> bool:
 class Messages:
     """Reads the messages of requests."""
 
-    def __init__(self, store: Store, bodies: BodyReader) -> None:
-        self._store = store
+    def __init__(self, bodies: BodyReader) -> None:
         self._bodies = bodies
 
     async def read(self, request: Request, kind: type[T]) -> T:
@@ -56,11 +54,8 @@ class Messages:
         """
         as_json, content = is_json(request), b""
         with suppress(EmptyBody):
-            async with (
-                self._store.part() as part,
-                self._bodies.read(request, part, _BOUND, "a query") as body,
-            ):
-                content = body.content or b""
+            async with self._bodies.read(request, _BOUND, "a query") as body:
+                content = body.in_memory or b""
         try:
             message = inflate(content, _LIMITS)
             if not as_json:

@@ -20,13 +20,13 @@ from pgo_collector.routes.push.messages import JSON, PROTOBUF, is_json
 from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender
 from pgo_collector.routes.pyroscope.ingest import ingest_options, unpack_ingest
 from pgo_collector.routes.pyroscope.push import PushOptions, unpack_push
-from pgo_collector.submits.submits import Ingest
+from pgo_collector.submits.submits import Submits
 
 # The tenant of clients that name none.
 _ANONYMOUS = "anonymous"
 
 
-def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRouter:
+def pyroscope_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> APIRouter:
     """Return the routes; one request may have `most_profiles` profiles."""
     router = APIRouter(route_class=DirectRoute, dependencies=[Depends(require_key(keys))])
 
@@ -40,7 +40,7 @@ def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRo
     async def push(request: Request) -> Response:
         as_json = is_json(request)
         options = PushOptions(as_json, most_profiles, sender_of(request))
-        await ingest.push(request, partial(unpack_push, options))
+        await submits.push(request, partial(unpack_push, options))
         return Response(b"{}" if as_json else b"", media_type=JSON if as_json else PROTOBUF)
 
     first, *others = INGEST
@@ -55,7 +55,7 @@ def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRo
     async def ingest_profile(request: Request) -> Response:
         content_type = request.headers.get("Content-Type", "")
         options = ingest_options(request.query_params, content_type, sender_of(request))
-        await ingest.push(request, partial(unpack_ingest, options))
+        await submits.push(request, partial(unpack_ingest, options))
         return Response()
 
     for path in others:

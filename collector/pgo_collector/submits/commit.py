@@ -1,18 +1,22 @@
-"""Group commit: validated profiles become blobs that count, many at once.
+"""Commit: validated profiles become blobs that count, many at once.
 
-The storage gets them together, and one transaction counts them all. The rows come before the blobs: until
-the transaction ends, another collector's that is about the same profile waits, be it one that stores it or
-one that deletes it.
+    Commits.add → the queue → GroupCommit.commit, on the store's writing thread → the answer of each
+
+The storage gets the blobs together, and one transaction counts them all. The rows come before the blobs:
+until the transaction ends, another collector's that is about the same profile waits, be it one that stores it
+or one that deletes it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
+import threading
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,25 +38,41 @@ from pgo_collector.catalog.rows import (
 )
 from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.blob_names import BlobName, Identity
-from pgo_collector.model.facts import Announce, Facts
+from pgo_collector.model.facts import Announce, Facts, unannounced
 from pgo_collector.model.series import Series
+from pgo_collector.store.store import Store, not_stored
+from pgo_collector.submits.batcher import settle
+from pgo_collector.traces.spans import Place, place, shared, span
 
 # How often profiles are tried together, and the longest pause before a further try.
 _TRIES = 3
 _PAUSE_SECONDS = 0.05
+# Submits that share a transaction. A bound, so that the first of them don't wait for hundreds of others.
+_MOST_AT_ONCE = 64
+# How long a batch waits for the senders of the one before, as a part of the time that that one took.
+_PATIENCE = 0.5
 
 
 class Submission(NamedTuple):
-    """A profile to store: its bytes are `content`, to be written to the file `part`, or in that file already.
+    """A validated profile to store: its bytes, or the file in incoming/ that they are in.
 
     A profile that doesn't say when it was taken gets the time `created_nanos`, or else the present time.
     """
 
-    part: Path
+    content: bytes | Path
     series: Series
     facts: Facts
     created_nanos: int | None = None
-    content: bytes | None = None
+
+    @property
+    def part(self) -> Path | None:
+        """The file that the bytes are in, if they are in one."""
+        return self.content if isinstance(self.content, Path) else None
+
+    @property
+    def is_undated(self) -> bool:
+        """Whether neither the profile nor its sender says when it was taken."""
+        return not (self.facts.time_nanos or self.created_nanos)
 
 
 class Submitted(NamedTuple):
@@ -64,6 +84,121 @@ class Submitted(NamedTuple):
     facts: Facts
     name: BlobName
     is_new: bool
+
+
+class Commits:
+    """Stores validated profiles; those that are added at the same time share syncs and a transaction."""
+
+    def __init__(self, store: Store, announce: Announce = unannounced) -> None:
+        """Take the store; `announce` makes the events of stored profiles."""
+        self.group_commit = GroupCommit(store.blobs, store.catalog, announce)
+        self._store = store
+        self._queue = _Queue()
+        self.expecting = self._queue.expecting
+
+    async def add(self, submission: Submission) -> Submitted:
+        """Store a validated profile durably and count it, unless it is counted already.
+
+        When this returns, the file that the profile was in is gone. Raises NotStored, CatalogFails,
+        StorageFails or NameTooLong.
+        """
+        future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
+        self._queue.put(_Waiting(submission, future, place(), time.monotonic_ns()))
+        self._store.writer.submit(self._commit_waiting, future.get_loop())
+        try:
+            return await future
+        except (OSError, SQLAlchemyError) as error:
+            raise not_stored("profile", error) from error
+
+    def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Store the profiles that wait, if an earlier call for one of them hasn't stored them all."""
+        with self._queue.batch(self._store.catalog.database.gather_seconds) as batch:
+            if not batch:
+                return
+            submissions, futures, places, since = zip(*batch, strict=True)
+            for there, asked in zip(places, since, strict=True):
+                if there is not None:
+                    there.add("store", "queue", asked)
+            results: Sequence[Submitted | Exception]
+            try:
+                with shared([*filter(None, places)]), span("store", "commit", profiles=len(batch)):
+                    self._store.check_held()
+                    results = self.group_commit.commit(submissions)
+            except Exception as error:  # noqa: BLE001 - the callers that wait get it
+                results = [error] * len(futures)
+            loop.call_soon_threadsafe(settle, futures, results)
+
+
+class _Waiting(NamedTuple):
+    """A profile that waits to be stored since a time of the monotonic clock, in ns; see `Commits.add`."""
+
+    submission: Submission
+    future: asyncio.Future[Submitted]
+    place: Place | None
+    since: int
+
+
+class _Queue:
+    """Profiles that wait to be stored, and how many more are expected. The event loop fills it, the writer
+    empties it.
+
+    Senders that send one profile after another would fall into two groups: while the profiles of one are
+    stored, the other's wait, and then those are stored before the first group's next ones have come. So after
+    each batch, the next one waits a little until there are as many profiles as there were.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Waiting] = deque()
+        self._expected = 0
+        # The profiles that there were at the end of the last batch: its own, and those that came meanwhile.
+        # The next batch waits for as many until then, a time of the monotonic clock in s.
+        self._usual, self._until = 0, 0.0
+        # Held for each look at these attributes; notified when there may be enough.
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Expect one more profile during the block."""
+        self.put(expected=1)
+        try:
+            yield
+        finally:
+            self.put(expected=-1)
+
+    def put(self, *profiles: _Waiting, expected: int = 0) -> None:
+        """Add profiles, expect more or fewer, and wake the writer if what it may wait for is there."""
+        with self._changed:
+            self._waiting.extend(profiles)
+            self._expected += expected
+            if self._is_complete() or self._has_usual():
+                self._changed.notify()
+
+    @contextmanager
+    def batch(self, seconds: float) -> Iterator[list[_Waiting]]:
+        """Yield the first profiles, to be stored during the block, once all that are expected are here, or
+        after this time. There may be none.
+        """
+        if not self._waiting:
+            yield []
+            return
+        with self._changed:
+            self._changed.wait_for(self._has_usual, min(seconds, self._until - time.monotonic()))
+            self._changed.wait_for(self._is_complete, seconds)
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
+        began = time.monotonic()
+        yield batch
+        with self._changed:
+            ended = time.monotonic()
+            self._usual = len(batch) + len(self._waiting) + self._expected
+            self._until = ended + _PATIENCE * (ended - began)
+
+    def _is_complete(self) -> bool:
+        """Return whether no profile is expected any more, or there are enough for a full batch."""
+        return not self._expected or len(self._waiting) >= _MOST_AT_ONCE
+
+    def _has_usual(self) -> bool:
+        """Return whether as many profiles are here or expected as at the end of the last batch."""
+        return len(self._waiting) + self._expected >= min(self._usual, _MOST_AT_ONCE)
 
 
 class _Conflict(Exception):
@@ -172,13 +307,12 @@ class GroupCommit:
                 new = {name: firsts[name] for name in reversed(firsts) if counting[name] is None}
                 changed.update(name.series[:2] for name in new)
                 self._count(connection, new, names, known)
-                failures.update(self._place(new, firsts, counting))
-                changed.subtract(name.series[:2] for name in new if name in failures)
-                self._take_back(connection, new, failures)
-                stored = ((name, new[name].facts) for name in new if name not in failures)
-                add_events(
-                    connection, [event for name, facts in stored for event in self._announce(name, facts)]
-                )
+                if found := self._place(new, firsts, counting):
+                    failures.update(found)
+                    changed.subtract(name.series[:2] for name in new if name in failures)
+                    self._take_back(connection, new, failures)
+                stored = [(name, new[name].facts) for name in new if name not in failures]
+                add_events(connection, [each for known in stored for each in self._announce(*known)])
         except _NoneStored:
             pass
         except SQLAlchemyError as error:
@@ -192,9 +326,11 @@ class GroupCommit:
                 return [error] * len(submissions)
             failures |= {name: failures.get(name, error) for name in names}
         else:
-            self._undated.drop(name for name in new if name not in failures and _is_undated(new[name]))
+            self._undated.drop([name for name, _ in stored if new[name].is_undated])
         return [
-            failures.get(name) or self._submitted(submission, name, is_new=new.get(name) is submission)
+            failures.get(name)
+            or (submission.part and _remove(submission.part))
+            or Submitted(submission.facts, name, is_new=new.get(name) is submission)
             for name, submission in zip(names, submissions, strict=True)
         ]
 
@@ -236,7 +372,7 @@ class GroupCommit:
         """
         series, digest = submission.series, submission.facts.digest
         time_nanos = submission.facts.time_nanos or submission.created_nanos or 0
-        if _is_undated(submission):
+        if submission.is_undated:
             self._catalog.database.serialize(connection, f"{series} {digest}")
             times = read_times(connection, series, digest)
             times += [
@@ -263,17 +399,14 @@ class GroupCommit:
             # An error at the very end of a commit may leave a profile counted, whose file was then deleted.
             is_gone = blob is not None and blob.name == name and self._blobs.size(name) == MISSING
             if name in new or is_gone:
-                contents[name] = Content(submission.part, submission.content, submission.facts.size)
+                contents[name] = Content(submission.content, submission.facts.size)
         return self._blobs.create(contents)
 
-    @staticmethod
-    def _submitted(submission: Submission, name: BlobName, *, is_new: bool) -> Submitted | Exception:
-        try:
-            submission.part.unlink(missing_ok=True)
-        except OSError as error:
-            return error
-        return Submitted(submission.facts, name, is_new)
 
-
-def _is_undated(submission: Submission) -> bool:
-    return not (submission.facts.time_nanos or submission.created_nanos)
+def _remove(part: Path) -> OSError | None:
+    """Delete the file of a stored profile; return the error if that fails."""
+    try:
+        part.unlink(missing_ok=True)
+    except OSError as error:
+        return error
+    return None
