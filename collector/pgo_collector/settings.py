@@ -171,8 +171,8 @@ class Settings(BaseSettings):
         ge=1,
         le=256,
         description=(
-            "The number of requests to the object store of PGOF_STORAGE that each process has running at"
-            " most. So many blobs are in its memory at a time."
+            "How many requests to the object store of PGOF_STORAGE each process runs at once. It holds"
+            " one blob in memory for each."
         ),
     )
     catalog: Annotated[str, AfterValidator(_check_catalog)] = Field(
@@ -264,9 +264,9 @@ class Settings(BaseSettings):
     session_secret_file: Path | None = Field(
         default=None,
         description=(
-            "The file with the secret that signs sessions of the pages, of 32 bytes or more, which several"
-            " collectors have to share. It is read at the start. By default each makes its own, in the data"
-            " folder."
+            "The file with the secret, of 32 bytes or more, that signs sessions of the pages. Several"
+            " collectors have to share it. It is read at the start. By default each collector makes its"
+            " own, in the data folder."
         ),
     )
     sign_in_attempts: float = Field(
@@ -298,8 +298,8 @@ class Settings(BaseSettings):
         ge=0,
         le=_MOST,
         description=(
-            "How many pages at once may be told of new profiles as they come. Beyond it, the answer is 503,"
-            " and the page looks again every 30 seconds."
+            "How many open pages may be told of new profiles at once. Beyond it, the answer is 503, and"
+            " the page asks again every 30 seconds."
         ),
     )
     capture_targets: Annotated[str, AfterValidator(_check_targets)] = Field(
@@ -318,8 +318,8 @@ class Settings(BaseSettings):
     capture_ca_file: Path | None = Field(
         default=None,
         description=(
-            "The authorities, in PEM, that the certificates of PGOF_CAPTURE_TARGETS are checked with."
-            " Default: the public ones."
+            "The authorities, in PEM, that certify the targets of PGOF_CAPTURE_TARGETS. Without it, the"
+            " public authorities count."
         ),
     )
     capture_keys_file: Path | None = Field(
@@ -352,16 +352,16 @@ class Settings(BaseSettings):
         gt=0,
         le=100_000,
         description=(
-            "The longest selection and filters on the pages, in characters of a link that has them. A page"
-            " has up to a thousand such links. Beyond it, the answer is 400."
+            "The longest selection and filters on the pages, in characters of the link that holds them. A"
+            " page has up to a thousand such links. Beyond it, the answer is 400."
         ),
     )
     pattern_seconds: float = Field(
         default=5,
         gt=0,
         description=(
-            "How much CPU time the patterns of one request, `focus`, `ignore` and `hide`, may take for the"
-            " names of one service's profiles, in seconds. Beyond it, the answer is 400."
+            "How much CPU time the patterns of one request (`focus`, `ignore` and `hide`) may take for"
+            " the names in one service's profiles, in seconds. Beyond it, the answer is 400."
         ),
     )
     pages_megabytes: float = Field(
@@ -369,15 +369,15 @@ class Settings(BaseSettings):
         ge=0,
         le=_MOST >> 20,
         description=(
-            "How much memory the answers take that are kept for the pages, in MiB: the same page of the same"
-            " profiles isn't computed again. 0 keeps none."
+            "How much memory the cached answers of the pages may take, in MiB. A cached page isn't"
+            " computed again for the same profiles. 0 caches none."
         ),
     )
     timeline_steps: int = Field(
         default=120,
         gt=0,
         le=1000,
-        description="How many steps the timeline on the pages of a service has at most.",
+        description="The largest number of steps in the timeline on the pages of a service.",
     )
     rules_dir: Path = Field(
         default=Path("./rules"),
@@ -447,8 +447,8 @@ class Settings(BaseSettings):
         gt=0,
         le=100_000,
         description=(
-            "How many calls a flame graph for Grafana may have, which its data source asks for as the maximum"
-            " of nodes. Beyond it, the answer is 400."
+            "How many calls a flame graph for Grafana may have; its data source asks for a maximum of"
+            " nodes. Beyond it, the answer is 400."
         ),
     )
     query_points: int = Field(
@@ -475,8 +475,8 @@ class Settings(BaseSettings):
             "host.name,cloud.region,cloud.availability_zone,process.executable.name"
         ),
         description=(
-            "The attributes of OTLP's resources and scopes that become labels of the series, comma-separated;"
-            " * stands for any text. Each pair of values is a series of its own."
+            "The attributes of OTLP's resources and scopes that become labels of the series,"
+            " comma-separated; * stands for any text. Each combination of values is a series of its own."
         ),
     )
     otlp_sample_labels: str = Field(
@@ -490,8 +490,8 @@ class Settings(BaseSettings):
         default=60,
         gt=0,
         description=(
-            "The pause between two looks for Go profiles in services with eBPF profiles, which get start"
-            " lines from them, in seconds; inf for never."
+            "The pause between two searches for Go profiles, in seconds; inf for never. Go profiles give"
+            " start lines to the eBPF profiles of their service."
         ),
     )
     symbols_bytes: int = Field(
@@ -508,7 +508,7 @@ class Settings(BaseSettings):
         gt=0,
         le=_MOST,
         description=(
-            "How many functions of a build are kept, for start lines. An upload of symbols with more is"
+            "How many functions of a build may have start lines. An upload of symbols with more is"
             " refused with 413."
         ),
     )
@@ -517,8 +517,8 @@ class Settings(BaseSettings):
         gt=0,
         le=_MOST,
         description=(
-            "Of how many builds of a service start lines are kept; each build id of an upload counts. Those"
-            " to which something was last added are kept."
+            "How many builds of a service keep start lines. The least recently updated go first. Each"
+            " build id of an upload is a build."
         ),
     )
     binary_bytes: int = Field(
@@ -544,16 +544,17 @@ class Settings(BaseSettings):
         ge=0,
         le=10_000,
         description=(
-            "Of how many builds of a service programs are kept, for the format llvm: those uploaded last. 0"
-            " takes and uses none. Needs the extra `binary` of the package, and llvm-symbolizer."
+            "How many builds of a service keep an uploaded program, for the format llvm. The oldest"
+            " uploads go first. 0 takes and uses none. Needs the extra `binary` of the package, and"
+            " llvm-symbolizer."
         ),
     )
     binaries_megabytes: float = Field(
         default=2048,
         gt=0,
         description=(
-            "How much the uploaded programs of a service may take on disk, in MiB. Those uploaded first are"
-            " deleted; the last one stays."
+            "How much the uploaded programs of a service may take on disk, in MiB. The oldest uploads are"
+            " deleted first; the newest one stays."
         ),
     )
     copies_megabytes: float = Field(
@@ -561,13 +562,13 @@ class Settings(BaseSettings):
         gt=0,
         description=(
             "How much the local copies of programs and start lines may take on disk if PGOF_STORAGE is a"
-            " bucket, in MiB. Those used least lately are deleted."
+            " bucket, in MiB. The least recently used are deleted first."
         ),
     )
     binary_days: float = Field(
         default=inf,
         gt=0,
-        description="Delete programs that were last uploaded so long ago, in days; inf for never.",
+        description="Delete a program when its last upload is older than this, in days; inf for never.",
     )
     grpc_address: Annotated[str, AfterValidator(_check_optional_address)] = Field(
         default="",
@@ -657,16 +658,16 @@ class Settings(BaseSettings):
     bulk: Annotated[str, AfterValidator(_check_bulk)] = Field(
         default=_OWN_WORKERS,
         description=(
-            "What reads very many profiles at once: workers, which are those of this server; or the Dask"
-            " cluster of the scheduler at dask://host:port, or dask+tls://host:port with Dask's own settings"
-            " for TLS. Needs the extra `dask` of the package."
+            "What reads very many profiles at once: `workers`, for the workers of this server, or the"
+            " Dask cluster of the scheduler at dask://host:port, or at dask+tls://host:port with Dask's"
+            " own settings for TLS. Needs the extra `dask` of the package."
         ),
     )
     bulk_blobs: int = Field(
         default=5000,
         gt=0,
         le=_MOST,
-        description="From how many unread profiles on the cluster reads them.",
+        description="The Dask cluster reads the profiles of a service if at least this many are unread.",
     )
     min_free_megabytes: float = Field(
         default=64,
@@ -845,7 +846,8 @@ class Settings(BaseSettings):
     trace_values: bool = Field(
         default=False,
         description=(
-            "Whether a trace has the query string of its request, which names services, labels and times."
+            "Whether a trace contains the query string of its request, which names services, labels and"
+            " times."
         ),
     )
     trace_osprofiler: bool = Field(
@@ -864,7 +866,7 @@ class Settings(BaseSettings):
         default=1000,
         gt=0,
         le=100_000,
-        description="The largest number of steps to record of one request. Beyond it, they are only counted.",
+        description="The largest number of steps to record of one request. Steps beyond it are only counted.",
     )
     trace_steps: int = Field(
         default=64,
@@ -876,7 +878,7 @@ class Settings(BaseSettings):
         default=30 * 86400,
         gt=0,
         le=366 * 86400,
-        description="How long what a client reports may have taken in all, in seconds.",
+        description="The longest total time that a client may report around its traced requests, in seconds.",
     )
     traces_waiting: int = Field(
         default=1000,

@@ -259,6 +259,7 @@ def _new_key(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
 def _settings_help() -> str:
     lines = ["settings, from the environment:"]
     for name, field in Settings.model_fields.items():
-        default = "" if field.default_factory else f" Default: {field.default}"
+        is_stated = field.default_factory is None and field.default is not None
+        default = f" Default: {field.default}" if is_stated else ""
         lines.append(f"  {PREFIX}{name.upper()}\n      {field.description}{default}")
     return "\n".join(lines)

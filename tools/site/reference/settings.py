@@ -28,5 +28,7 @@ def settings_page() -> str:
 
 
 def _shown(default: object) -> object:
+    if default is None:
+        return ""
     is_relative = isinstance(default, Path) and not default.is_absolute()
     return f"./{default}" if is_relative else default
