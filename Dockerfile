@@ -7,13 +7,13 @@ FROM python:3.11-slim-bookworm AS build
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
-COPY deploy/requirements-build.txt /src/
+COPY requirements/build.txt /src/requirements/
 RUN python -m venv /opt/build \
-    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r /src/requirements-build.txt
-COPY deploy/requirements.txt /src/
+    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r /src/requirements/build.txt
+COPY requirements/collector.txt /src/requirements/
 RUN python -m venv --without-pip /opt/pgo-collector \
     && /opt/build/bin/pip --python /opt/pgo-collector/bin/python install --no-cache-dir --require-hashes \
-        -r /src/requirements.txt
+        -r /src/requirements/collector.txt
 COPY proto /src/proto
 COPY merge /src/merge
 COPY collector /src/collector

@@ -52,16 +52,16 @@ engine: .venv/.serves ## Compile the merge engine, where gcc and Python's header
 	@$(BIN)/python merge/hatch_build.py
 
 # What serving needs, which takes a fraction of the time that all tools take. The engine is compiled beside pip.
-.venv/.serves: deploy/requirements-build.txt requirements-serve.txt $(SERVED:%=%/pyproject.toml)
+.venv/.serves: requirements/build.txt requirements/serve.txt $(SERVED:%=%/pyproject.toml)
 	$(PYTHON) -m venv .venv
-	$(PIP) --require-hashes --no-deps -r deploy/requirements-build.txt
+	$(PIP) --require-hashes --no-deps -r requirements/build.txt
 	$(BIN)/python merge/hatch_build.py & \
-	$(PIP) --require-hashes --no-deps -r requirements-serve.txt && \
+	$(PIP) --require-hashes --no-deps -r requirements/serve.txt && \
 	$(PIP) --no-deps --no-build-isolation $(SERVED:%=-e %) && wait
 	@touch $@
 
-.venv/.complete: requirements.txt agent/pyproject.toml .venv/.serves
-	$(PIP) --require-hashes --no-deps -r requirements.txt
+.venv/.complete: requirements/dev.txt agent/pyproject.toml .venv/.serves
+	$(PIP) --require-hashes --no-deps -r requirements/dev.txt
 	$(PIP) --no-deps --no-build-isolation -e agent
 	@# Compile the tests here, once; otherwise each of pytest's workers does it at the same time.
 	@printf '%s\n' tests/*/ | xargs --max-procs=2 --max-args=6 $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
@@ -161,7 +161,7 @@ lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of wha
 .dev/lowest/.complete: $(SERVED:%=%/pyproject.toml) agent/pyproject.toml .venv/.complete Makefile
 	rm -rf $(@D)
 	$(BIN)/uv venv --quiet --python $(BIN)/python $(@D)
-	grep --only-matching --extended-regexp '^($(LOWEST_TOOLS))==[^ ]+' requirements.txt >$(@D)/tools.txt
+	grep --only-matching --extended-regexp '^($(LOWEST_TOOLS))==[^ ]+' requirements/dev.txt >$(@D)/tools.txt
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --resolution lowest-direct \
 		-r $(@D)/tools.txt -e proto -e merge -e collector -e 'agent[kubernetes,serve,symbols]'
 	@touch $@
@@ -195,11 +195,11 @@ campaign: setup ## Try to break it: ARGS="merges|engines|inputs|bombs|wire|sende
 .PHONY: lock
 lock: setup ## Renew the five locks and the generated protobuf classes
 	$(BIN)/uv lock --upgrade
-	$(EXPORT) --all-packages -o requirements.txt
-	$(EXPORT) --only-group serve -o requirements-serve.txt
-	$(EXPORT) --package pgo-collector --all-extras --no-dev -o deploy/requirements.txt
-	$(EXPORT) --package pgo-agent --all-extras --no-dev -o deploy/requirements-agent.txt
-	$(EXPORT) --only-group build -o deploy/requirements-build.txt
+	$(EXPORT) --all-packages -o requirements/dev.txt
+	$(EXPORT) --only-group serve -o requirements/serve.txt
+	$(EXPORT) --package pgo-collector --all-extras --no-dev -o requirements/collector.txt
+	$(EXPORT) --package pgo-agent --all-extras --no-dev -o requirements/agent.txt
+	$(EXPORT) --only-group build -o requirements/build.txt
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto proto/pprof_proto/*.proto
 	$(BIN)/python -m grpc_tools.protoc -Icollector --python_out=collector --pyi_out=collector \
 		collector/pgo_collector/routes/*/*.proto

@@ -19,7 +19,7 @@ def locked(file: str) -> dict[str, set[str]]:
     return {pin.partition(";")[0].strip(): set(hashes) for pin, *hashes in pins}
 
 
-PARTS = ["requirements-serve.txt", *(f"deploy/requirements{part}.txt" for part in ("", "-agent", "-build"))]
+PARTS = [f"requirements/{part}.txt" for part in ("serve", "collector", "agent", "build")]
 
 
 def needed_by(*packages: str) -> set[str]:
@@ -37,14 +37,14 @@ def needed_by(*packages: str) -> set[str]:
 
 @pytest.mark.parametrize("file", PARTS)
 def test_what_is_installed_is_what_is_tested(file: str) -> None:
-    workspace, part = locked("requirements.txt"), locked(file)
+    workspace, part = locked("requirements/dev.txt"), locked(file)
     assert len(part) > 3
     assert {pin: hashes for pin, hashes in part.items() if workspace.get(pin) != hashes} == {}
 
 
 def test_serving_needs_the_collectors_packages_and_what_installs_it_editable() -> None:
-    needed = locked("deploy/requirements.txt") | locked("deploy/requirements-build.txt")
-    serve = locked("requirements-serve.txt")
+    needed = locked("requirements/collector.txt") | locked("requirements/build.txt")
+    serve = locked("requirements/serve.txt")
     # The extras are in the image, and not in what `make serve` installs.
     more = {pin.partition("==")[0] for pin in needed.keys() - serve.keys()}
     of_binary = {"capstone", "highspy", "pyelftools"}
@@ -59,7 +59,7 @@ def test_serving_needs_the_collectors_packages_and_what_installs_it_editable() -
 @pytest.mark.parametrize(
     "file",
     [
-        "requirements.txt",
+        "requirements/dev.txt",
         *PARTS,
         *(f"tests/interop/toolchains/go{version}.txt" for version in ("1.21", "1.22", "1.24")),
         *(f"tests/interop/clients/pyroscope/pyroscope-io-{version}.txt" for version in ("0.8.7", "1.4.0")),

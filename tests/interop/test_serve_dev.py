@@ -98,7 +98,7 @@ def test_a_fresh_clone_serves_without_the_tools_of_the_tests(tmp_path: Path) -> 
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     subprocess.run(["make", ".venv/.serves"], cwd=clone, check=True, stdout=subprocess.DEVNULL)
-    lock = (clone / "requirements-serve.txt").read_text()
+    lock = (clone / "requirements/serve.txt").read_text()
     conditional = set(re.findall(r"^([^ =]+)==[^;\n]+;", lock, re.MULTILINE))
     unconditional = set(re.findall(r"^([^ =]+)==", lock, re.MULTILINE)) - conditional
     ours = {"pprof-proto", "pprof-merge", "pgo-collector"}

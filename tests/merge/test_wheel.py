@@ -53,7 +53,7 @@ def test_the_wheel_is_compiled_and_merges(python: str, profiles: Path, tmp_path:
     shutil.copytree(ROOT / "merge", source, ignore=shutil.ignore_patterns("_compiled", "__pycache__"))
     builder = environment(python, tmp_path / "builder")
     pip = "-m", "pip", "--quiet", "--disable-pip-version-check"
-    locked = ROOT / "deploy" / "requirements-build.txt"
+    locked = ROOT / "requirements" / "build.txt"
     run(builder / "python", *pip, "install", "--require-hashes", "--no-deps", "-r", locked, cwd=tmp_path)
     built = tmp_path / "built"
     run(
@@ -71,7 +71,7 @@ def test_the_wheel_is_compiled_and_merges(python: str, profiles: Path, tmp_path:
     assert not wheel.name.endswith("none-any.whl")
 
     clean = environment(python, tmp_path / "clean")
-    pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements-serve.txt").read_text(), re.MULTILINE)
+    pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements/serve.txt").read_text(), re.MULTILINE)
     (tmp_path / "constraints.txt").write_text("\n".join(pins))
     run(
         clean / "python",
