@@ -58,7 +58,7 @@ class CpuMeter:
 
 @contextmanager
 def when_taken(seconds: float) -> Iterator[Event]:
-    """Yield an event that is set when this process has taken so many more seconds of CPU time.
+    """Yield an event that is set when this process has taken this many more seconds of CPU time.
 
     A profile that is taken until then has as many samples on a busy machine as on an idle one.
     """

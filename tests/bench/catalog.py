@@ -42,7 +42,7 @@ _SIZE, _SAMPLES, _DURATION = 27_000, 800, 10**10
 
 
 class Fleet(NamedTuple):
-    """Profiles of some services, so many in all, at times that are spread over the days."""
+    """Profiles of some services, `count` in all, at times that are spread over the days."""
 
     services: int
     profiles: int
@@ -117,7 +117,7 @@ def _in_postgresql(rig: Rig) -> Section:
 
 
 def _measured(database: Database, connection: sa.Connection, fleet: Fleet, named: int) -> Section:
-    """Measure a catalog that has the blobs of a fleet; so many profiles are named then, for their size."""
+    """Measure a catalog that has the blobs of a fleet; it names `named` profiles then, for their size."""
     connection.exec_driver_sql("VACUUM (ANALYZE) blobs, series, labels")
     _explain(connection, _any_day(fleet)())
     rows = _rows(database, fleet, "< 10 ms", _with_backend(database))

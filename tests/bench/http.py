@@ -115,7 +115,7 @@ def _round(serving: Serving, case: Case) -> Cost:
 
 
 def _starts(fleet: Fleet, them: Cost) -> Section:
-    """Measure starts; the last one finds no rows on disk, and decodes all profiles anew."""
+    """Measure starts; the last one finds no rows on disk, and decodes all profiles again."""
     rows = []
     server = fleet.server
     for name, asked, end in (

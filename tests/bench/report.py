@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: a section for each table, written anew by the run that measures it."""
+"""docs/benchmarks.md: a section for each table, written again by the run that measures it."""
 
 from __future__ import annotations
 

@@ -179,8 +179,9 @@ def _listens(address: str) -> bool:
 
 @contextmanager
 def sampled(measure: Callable[[], float], pause: float) -> Iterator[list[float]]:
-    """Yield a list that gets what `measure` returns until the end of the block, with pauses of so many
-    seconds.
+    """Yield a list that gets what `measure` returns until the end of the block.
+
+    `pause` is in seconds, between two calls.
     """
     values = [measure()]
     with repeated(lambda: values.append(measure()), pause):
@@ -189,7 +190,7 @@ def sampled(measure: Callable[[], float], pause: float) -> Iterator[list[float]]
 
 @contextmanager
 def repeated(work: Callable[[], None], pause: float) -> Iterator[None]:
-    """Do some work in a thread until the end of the block, each time after a pause of so many seconds."""
+    """Do some work in a thread until the end of the block, each time after `pause` seconds."""
     ended = threading.Event()
 
     def repeat() -> None:

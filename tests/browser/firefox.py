@@ -97,7 +97,7 @@ class Firefox:
         self._ask("storage.setCookie", cookie={"name": name, "value": text, "domain": domain, "path": "/"})
 
     def resize(self, width: int) -> None:
-        """Make the window so many pixels wide."""
+        """Make the window `width` pixels wide."""
         viewport = {"width": width, "height": 860}
         self._ask("browsingContext.setViewport", context=self._context, viewport=viewport)
 

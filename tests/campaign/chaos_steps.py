@@ -131,7 +131,7 @@ def terminate_group(epoch: Epoch) -> None:
         epoch.start()
 
 
-# Files. Caches are made anew; damaged profiles are left out; all else stays.
+# Files. Caches are made again; damaged profiles are left out; all else stays.
 
 
 def damage_merged(epoch: Epoch) -> None:

@@ -22,7 +22,7 @@ from tests.oracle.mutation import mutate_bytes, mutate_fields
 # How many batches are made of the same sources, and of how many inputs each.
 _BATCHES = 50
 _INPUTS = 20
-# One in so many inputs is a damaged real profile, which takes longer.
+# One input in this number is a damaged real profile, which takes longer.
 _REAL = 20
 
 

@@ -370,7 +370,7 @@ def release(visitor: Visitor) -> None:
 
 
 def page(visitor: Visitor) -> None:
-    """Request a page with a session; sign in anew now and then."""
+    """Request a page with a session; sign in again now and then."""
     if not visitor.cookie or visitor.random.random() < 0.1:
         visitor.cookie = visitor.client.sign_in(Server.merge_key)
     path = visitor.random.choice(("", "/top", "/diff", "/build"))

@@ -49,7 +49,7 @@ def kept(server: Server, trace: str) -> RequestTrace:
 
 
 def requests_of(server: Server, trace: str, count: int) -> list[RequestTrace]:
-    """Wait until so many requests and reports of a trace are kept, and return them."""
+    """Wait until `count` requests and reports of a trace are kept, and return them."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         with suppress(TracesUnreadable):  # the first one makes the file

@@ -70,7 +70,7 @@ class Load:
             self.sent.append(Sent(name, begun, time.monotonic(), failure))
 
     def wait_for_more(self, count: int) -> None:
-        """Wait until so many more submits have been sent."""
+        """Wait until `count` more submits have been sent."""
         goal = len(self.sent) + count
         deadline = time.monotonic() + 60
         while len(self.sent) < goal:

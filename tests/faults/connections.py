@@ -27,7 +27,7 @@ class LimitedServer(Server):
 
 
 def connect(server: Server, receive_buffer: int = 0) -> socket.socket:
-    """Open a connection to the server, with a receive buffer of so many bytes if not 0."""
+    """Open a connection to the server, with a receive buffer of this size in bytes if not 0."""
     address = urlsplit(server.base_url)
     connection = socket.socket()
     if receive_buffer:
@@ -50,7 +50,7 @@ def chunk(content: bytes) -> bytes:
 
 @contextmanager
 def crowd(server: Server, size: int, sent: bytes) -> Iterator[list[socket.socket]]:
-    """Open so many connections and send these bytes on each."""
+    """Open `size` connections and send these bytes on each."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with ExitStack() as stack:
@@ -63,7 +63,7 @@ def crowd(server: Server, size: int, sent: bytes) -> Iterator[list[socket.socket
 
 
 def flood(connection: socket.socket, what: bytes, size: int) -> None:
-    """Send these bytes again and again, up to so many, as long as the server takes them."""
+    """Send these bytes again and again, up to `size` of them, as long as the server takes them."""
     part = what * (65536 // len(what))
     with suppress(OSError):
         for _ in range(size // len(part)):

@@ -36,7 +36,7 @@ class KillableZygote(Zygote):
 
 
 class Lane:
-    """A server under the killer, whose data folder is filled anew for each play; a context manager."""
+    """A server under the killer, whose data folder is filled again for each play; a context manager."""
 
     def __init__(self, home: Path, zygote: KillableZygote, settings: Mapping[str, str] | None = None) -> None:
         home.mkdir()

@@ -71,7 +71,7 @@ def test_a_profile_is_on_disk_before_it_is_answered(puts: Program) -> None:
 
 @pytest.mark.parametrize("mode", [Mode.KILL, Mode.TORN])
 def test_what_was_kept_outlives_a_kill(puts: Program, mode: Mode) -> None:
-    """Takes up to 30 s: the program starts anew for each operation of four profiles."""
+    """Takes up to 30 s: the program starts again for each operation of four profiles."""
     struck: list[str] = []
     for target in count(1):
         done = puts.run(mode, target)

@@ -157,7 +157,7 @@ def test_stalled_streams_are_refused_or_given_up(server: Server) -> None:
 
 
 def flood(connection: socket.socket, sent: Callable[[int], bytes], size: int) -> None:
-    """Send bytes, a piece for each number, until so many are sent or the server takes no more."""
+    """Send bytes, a piece for each number, until `size` are sent or the server takes no more."""
     count = number = 0
     with suppress(OSError):
         while count < size:

@@ -62,10 +62,10 @@ class Upkeep(NamedTuple):
 
 
 def ago(days: int | None) -> int | None:
-    """Return noon, so many days ago."""
+    """Return noon, `days` ago."""
     return None if days is None else NOON - days * DAY
 
 
 def six(days: int) -> int:
-    """Return six in the morning, so many days ago."""
+    """Return six in the morning, `days` ago."""
     return SIX - days * DAY

@@ -156,7 +156,7 @@ def measure(subject: Subject, page: Path, command: str, introduction: str) -> No
 
 
 def thinned(profile: bytes, count: int, seed: int) -> bytes:
-    """Return a profile with so many of the samples of a gzipped one, drawn at random, also gzipped."""
+    """Return a profile with `count` samples of a gzipped one, drawn at random, also gzipped."""
     parsed = _parsed(profile)
     samples = list(parsed.sample)
     weights = np.array([sample.value[0] for sample in samples])

@@ -13,7 +13,7 @@ from tests.bench.report import Section
 from tests.gains.costs import Compared
 
 FILE = Path(__file__).parents[2] / "docs" / "gains.md"
-# From so many instructions on, they are given in millions: those of a transaction are fewer.
+# From this many instructions on, they are given in millions: those of a transaction are fewer.
 _MILLIONS = 10_000_000
 NONE, OURS, WITH_PROGRAM, INSTRUMENTED = "none", "ours", "ours, with the program", "instrumented"
 INTRODUCTION = Path(__file__).with_name("introduction.txt").read_text()

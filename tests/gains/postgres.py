@@ -97,7 +97,7 @@ def _follow_the_page(clone: Clone, work: Path) -> None:
 
 
 def _seconds(builds: dict[str, Path], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Return the CPU seconds of so many transactions, by load and build, of each round."""
+    """Return the CPU seconds of a number of transactions, by load and build, of each round."""
     seconds: dict[str, dict[str, list[float]]] = {load: {build: [] for build in builds} for load in _LOADS}
     with ExitStack() as stack:
         clusters = {

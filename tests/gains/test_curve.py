@@ -15,7 +15,7 @@ from tests.gains.programs import ROOT
 
 
 def profile(counts: Sequence[int]) -> bytes:
-    """Return a profile with so many samples in each of its stacks, of 10 ms each."""
+    """Return a profile with these counts of samples in its stacks, of 10 ms each."""
     made = Profile(string_table=[b""])
     for number, count in enumerate(counts, 1):
         made.sample.add(location_id=[number], value=[count, 10_000_000 * count])

@@ -1,4 +1,4 @@
-"""The same loop for C: perf records, a collector merges, and clang builds the program anew with that."""
+"""The same loop for C: perf records, a collector merges, and clang builds the program again with that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop that all of this is for: a Go program profiles itself, and is built anew with the merge."""
+"""The loop that all of this is for: a Go program profiles itself, and is built again with the merge."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def lines_in_sum(binary: Path) -> set[str]:
 
 
 def test_go_builds_another_program_with_the_merge(folder: Path, plain: Path, merge: Path) -> None:
-    """Takes up to 30 s: with a new profile, Go compiles all of its library that the program uses anew."""
+    """Takes up to 30 s: with a new profile, Go compiles all of its library that the program uses again."""
     guided = folder / "guided"
     said = go("build", f"-pgo={merge}", "-gcflags=-m", "-ldflags=-buildid=", "-o", guided)
     assert DEVIRTUALIZED in said

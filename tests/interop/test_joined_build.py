@@ -139,7 +139,7 @@ def test_the_compiler_reads_the_same_calls(guides: tuple[Path, Path, Path], serv
 
 @pytest.mark.exhaustive
 def test_the_build_is_the_same(guides: tuple[Path, Path, Path], plain: Path) -> None:
-    """Takes over 20 s: with a new profile, Go compiles all of its library that the program uses anew."""
+    """Takes over 20 s: with a new profile, Go compiles all of its library that the program uses again."""
     binaries = []
     for number, guide in enumerate(guides):
         folder = plain.with_name(f"build{number}")

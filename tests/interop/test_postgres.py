@@ -109,7 +109,7 @@ def text_of_notes(binary: Path) -> str:
 
 @pytest.mark.exhaustive  # each profiler's own tests have processes that come and go
 def test_connections_that_come_later_are_in_it(agent: Serving, cluster: Cluster, profiler: str) -> None:
-    """pgbench connects anew for each transaction, so each of those processes lives for a few ms."""
+    """pgbench connects again for each transaction, so each of those processes lives for a few ms."""
     before = {cluster.pid, *children_of(cluster.pid)}
     with cluster.pgbench(600, "-C"):
         response = agent.post(profiler, SECONDS, sampling_frequency=FREQUENCY)

@@ -33,7 +33,7 @@ _FETCH = Path(__file__).parents[2] / "deploy" / "pipeline" / "pgo_fetch.py"
 _PATIENCE_SECONDS = 120.0
 # How long each request has to wait: 5 % of it are longer than the pauses of a busy machine.
 _LOCKED_SECONDS = 8.0
-# A merge of so many large profiles takes the better part of a second.
+# A merge of this many large profiles takes the better part of a second.
 _COPIES = 30
 _SLOW_SECONDS = 6.0
 _SUBMIT_STEPS = {

@@ -52,7 +52,7 @@ def taken_by(server: Server, function: str) -> int:
 
 @pytest.mark.exhaustive
 def test_the_compiler_says_what_the_page_says(clone: Clone, server: Server) -> None:
-    """Takes a minute: with a new profile, Go compiles all of its library that the program uses anew.
+    """Takes a minute: with a new profile, Go compiles all of its library that the program uses again.
 
     It devirtualizes to the type whose method was sampled most, of two that are quick, if sampled often.
     """

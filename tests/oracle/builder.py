@@ -226,7 +226,7 @@ class Form:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.packed = random.choice([0, 1, 3, 1000])  # pack repeated fields with at least so many numbers
+        self.packed = random.choice([0, 1, 3, 1000])  # pack repeated fields with at least this many numbers
         self.zeros = random.randrange(4) == 0  # write fields that are 0
         self.unknown = random.randrange(4) == 0  # add fields that the schema lacks
         self.order = random.choice(["ascending", "descending", "shuffled"])

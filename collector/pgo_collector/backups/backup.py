@@ -116,8 +116,7 @@ class _Backup:
             part.unlink(missing_ok=True)
 
     def _refuse_another(self, made: int) -> None:
-        """Raise BackupUnusable if the data folder seems lost and begun anew, so that the backup isn't
-        replaced.
+        """Raise BackupUnusable if the data folder seems lost and begun again: the backup stays then.
 
         This is so if the catalog was made after the last backup, at `made` in ns since 1970, and has less
         than half of its profiles.

@@ -346,8 +346,9 @@ class BucketStorage:
         self._ask(obstore.put, name, content, mode=mode, use_multipart=False)
 
     def _each(self, function: Callable[[U], T], items: Iterable[U]) -> Iterator[T | OSError]:
-        """Yield the result or the error of each item, in their order; so many run at once as the bound
-        allows.
+        """Yield the result or the error of each item, in their order.
+
+        At most `parallel` calls of the bucket run at once.
         """
         waiting: deque[Future[T | OSError]] = deque()
         try:

@@ -1,7 +1,7 @@
 """The seam of blob storage: what a collector and its workers need of the place where blobs are.
 
 A storage keeps immutable objects under names with slashes: `model.blob_names` says which. A name is taken
-once and keeps its content, but for an .inputs and a blob that is sealed anew, which are replaced as a whole.
+once and keeps its content, but for an .inputs and a blob that is sealed again, which are replaced as a whole.
 "Durable" means that the disk has it, or that the object store has answered.
 
 What else all collectors share is beside the blobs, in areas of its own: releases, programs, start lines.
@@ -140,8 +140,8 @@ class Storage(Protocol):
     def add(self, name: str, content: bytes | Path) -> None:
         """Store an object, or the file at a path, durably under a name that no object has.
 
-        Of several that do so at once, one succeeds. Raises FileExistsError; this may be of an earlier try of
-        this very call, of which the answer was lost.
+        If several do so at once, one succeeds. Raises FileExistsError; the cause may be an earlier try of
+        this very call, whose answer was lost.
         """
 
     def update(self, name: str, change: Change) -> bool:

@@ -159,7 +159,7 @@ class Catalog:
             return int(connection.execute(sa.select(MADE.c.at_nanos)).scalar_one())
 
     def live(self, selection: Selection, newest: int | None = None) -> list[Blob]:
-        """Return a selection's live blobs, or only so many of the `newest`.
+        """Return the live blobs of a selection; at most the `newest` ones if given.
 
         They are in canonical order: by time, then by digest.
         """

@@ -43,10 +43,10 @@ class Database(Protocol):
 
     @property
     def repair(self) -> str:
-        """Advice for one that can't be read."""
+        """Return how to repair an unreadable catalog, for messages."""
 
     def open(self) -> None:
-        """Make the tables those of this version: by steps, or anew.
+        """Make the tables those of this version: by steps, or by replacing them.
 
         Raises CatalogInUse if another process has the catalog to itself, and CatalogUnreadable.
         """
@@ -64,7 +64,7 @@ class Database(Protocol):
         """Begin a transaction that writes; only one thread at a time may."""
 
     def looking(self) -> AbstractContextManager[sa.Connection]:
-        """Connect anew, to read what another process may have open."""
+        """Open a connection of its own, to read what another process may have open."""
 
     def version(self, connection: sa.Connection) -> Version:
         """Return the version of the tables; NO_VERSION if there are none."""
@@ -76,7 +76,7 @@ class Database(Protocol):
         """Check that everything is as it was written. Raises CatalogUnreadable."""
 
     def clear(self) -> None:
-        """Make all tables anew but the outbox, which can't be rebuilt from the blobs.
+        """Replace all tables but the outbox, which can't be rebuilt from the blobs, by empty ones.
 
         Raises CatalogUnreadable.
         """

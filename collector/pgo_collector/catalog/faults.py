@@ -22,7 +22,7 @@ class Fault(Enum):
     DAMAGED = "damaged"
     # It can't be reached, or has closed the connection.
     GONE = "gone"
-    # It has no tables, as one that was set up anew.
+    # It has no tables, as one that was just set up.
     EMPTY = "empty"
     # It has no free connection, or takes too long.
     SLOW = "slow"

@@ -63,7 +63,7 @@ class PostgreSQL:
     """
 
     # A transaction asks the server some eight times, however many profiles are in it. On busy cores, those
-    # that are being validated take so long.
+    # that are being validated take this long.
     gather_seconds = 0.03
 
     def __init__(
@@ -77,7 +77,8 @@ class PostgreSQL:
     ) -> None:
         """Take the bounds of connections; several collectors may use it if there are `shared_seconds`.
 
-        A transaction of one that stops working, as when its machine sleeps, is ended after so many seconds.
+        PostgreSQL ends a transaction of a collector that has done nothing for `shared_seconds`, as when its
+        machine sleeps.
         """
         self._url = url
         self._connect_seconds = connect_seconds
@@ -214,7 +215,7 @@ class PostgreSQL:
         """Do nothing: PostgreSQL looks after its files."""
 
     def clear(self) -> None:
-        """Make all tables anew but the outbox. Raises CatalogUnreadable."""
+        """Replace all tables but the outbox by empty ones. Raises CatalogUnreadable."""
         try:
             with self.writing() as connection:
                 if self.version(connection) != NO_VERSION:
@@ -252,7 +253,7 @@ class PostgreSQL:
     def _engine(
         self, connections: int, isolation: IsolationLevel, settings: Mapping[str, str] = _NO_SETTINGS
     ) -> sa.Engine:
-        """Return an engine with so many connections at most, which are tried before they are used again."""
+        """Return an engine with at most `connections`, which are tried before they are used again."""
         engine = sa.create_engine(
             "postgresql+psycopg://",
             creator=lambda: self._connect(settings),

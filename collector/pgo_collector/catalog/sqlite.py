@@ -129,7 +129,7 @@ class SQLite:
             raise CatalogUnreadable(f"catalog {self._path}: it is damaged: {found}; {REINDEX}")
 
     def clear(self) -> None:
-        """Make all tables anew but the outbox; delete the whole file if it is damaged."""
+        """Replace all tables but the outbox by empty ones; delete the whole file if it is damaged."""
         try:
             with self._changing() as connection:
                 found = _damage_in(connection)
@@ -166,7 +166,7 @@ class SQLite:
         self._engine.dispose()
 
     def _make_tables(self, connection: sa.Connection) -> None:
-        """Take the steps to this version, or make the tables anew, which `reconcile` fills again."""
+        """Take the steps to this version, or replace the tables by empty ones, which `reconcile` fills."""
         version = self.version(connection)
         if FIRST_VERSION <= version < VERSION:
             note_version(connection, version)
@@ -203,7 +203,7 @@ def _damage_in(connection: sa.Connection) -> str:
 
 
 def _remake_tables(connection: sa.Connection) -> bool:
-    """Make all tables anew but the outbox; return whether there were any."""
+    """Replace all tables but the outbox by empty ones; return whether there were any."""
     connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
     old = sa.MetaData()
     old.reflect(connection, only=lambda name, _: name != OUTBOX.name)

@@ -200,7 +200,7 @@ class _Condition(FunctionElement[bool]):
 
 
 class _IsOneOf(_Condition):
-    """The condition of `is_one_of`. The ids are one value, as JSON: a statement has only so many values."""
+    """The condition of `is_one_of`. The ids are one value, as JSON: the number of values is limited."""
 
     inherit_cache = True
 

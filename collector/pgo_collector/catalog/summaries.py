@@ -198,7 +198,7 @@ def _values(
 ) -> LabelValues:
     """Return the values of a label in the series of the blobs, and in those from which roll-ups made them.
 
-    Those with the latest profiles come first, or those with the most.
+    The values with the latest profiles come first, or the ones with the most.
     """
     chosen = [LABELS.c.key == key, selected(selection)]
     if search:

@@ -133,9 +133,9 @@ def _add_trace_commands(commands: argparse._SubParsersAction[argparse.ArgumentPa
         "profile", help="write traces as one pprof profile, to merge, draw and compare"
     )
     command.add_argument("file", type=Path, metavar="FILE", help="the file to write, as gzip")
-    command.add_argument("--days", type=float, default=7, help="from so many days ago; by default 7")
+    command.add_argument("--days", type=float, default=7, help="begin this many days ago; by default 7")
     command.add_argument(
-        "--days-before", type=float, default=0, help="to so many days ago; by default 0, now"
+        "--days-before", type=float, default=0, help="end this many days ago; by default 0, now"
     )
     command.add_argument("--errors", action="store_true", help="only requests that ended with an error")
     command.add_argument(
@@ -144,7 +144,7 @@ def _add_trace_commands(commands: argparse._SubParsersAction[argparse.ArgumentPa
         help="only those about these services, comma-separated; * matches any text",
     )
     command.add_argument(
-        "--limit", type=int, default=10_000, help="at most so many; by default the last 10000"
+        "--limit", type=int, default=10_000, help="the largest number of traces; by default the last 10000"
     )
     command.set_defaults(run=partial(_trace, "profile_traces"))
     command = kinds.add_parser("sign", help="print the headers that have one request traced, for curl")

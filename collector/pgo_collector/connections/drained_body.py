@@ -16,7 +16,7 @@ _MOST_BYTES = 64 << 20
 
 
 class DrainBody:
-    """An ASGI layer. It delays only the end of the answer, after which the server may close."""
+    """Read what a route left of the request body before the answer ends."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -152,7 +152,7 @@ TOO_MANY = StepTotals(None, None)
 
 
 class StackReading(NamedTuple):
-    """Which stacks a flame graph has, and how it reads them.
+    """The stacks of a flame graph, and how it reads them.
 
     `by` says what its calls stand for; if recursion `is_collapsed`, a name that calls itself is one call.
     """

@@ -19,7 +19,7 @@ from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.errors import StorageFails
 
-# A segment is written to disk once there are so many new profiles, or they take so many bytes. A crash loses
+# A segment is written to disk once it has this many new profiles, or they take this many bytes. A crash loses
 # less than that.
 SEGMENT_PROFILES = 128
 _SEGMENT_BYTES = 4 << 20

@@ -166,7 +166,7 @@ class Additions(NamedTuple):
     def add(self, found: Mapping[str, Starts], *, is_uploaded: bool) -> list[str]:
         """Add functions to the tables of their builds; return the names of those tables that have grown.
 
-        So many builds are added to as one upload may have.
+        At most as many builds grow as one upload may have.
         """
         grown = []
         for build_id, starts in islice(found.items(), MOST_BUILD_IDS):
@@ -262,7 +262,7 @@ def add_symbols(body: Path, additions: Additions, limits: Limits) -> AddedSymbol
         raise SymbolsUnreadable("no function of the symbols has a name, a file and a start line")
     if len(starts) > additions.most_functions:
         raise BodyTooLarge(
-            f"the symbols have {len(starts):,} functions, and may have {additions.most_functions:,}"
+            f"the symbols have {len(starts):,} functions; the limit is {additions.most_functions:,}"
             " (PGOF_SYMBOLS_FUNCTIONS)"
         )
     additions.add(dict.fromkeys(builds, starts), is_uploaded=True)

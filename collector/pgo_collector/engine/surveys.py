@@ -1,7 +1,7 @@
 """Surveys: what a worker says of one service for an overview of the fleet, in a bounded amount of work.
 
-Only the leaf of each stack is looked at, so merges are of depth 1. Of a service with very many profiles only
-every k-th is read, and counts k times.
+Only the leaf of each stack is looked at, so merges are of depth 1. If a service has very many
+profiles, only every k-th is read, and counts k times.
 """
 
 from __future__ import annotations

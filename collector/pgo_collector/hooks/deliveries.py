@@ -181,7 +181,7 @@ class Deliveries:
         await self._store.write(self._outbox.record_attempts, delivered, failed)
 
     def _pause(self, seconds: float) -> None:
-        """Try nothing for so many seconds."""
+        """Try nothing for this number of seconds."""
         self._not_before = max(self._not_before, time.monotonic() + seconds)
 
 

@@ -23,7 +23,7 @@ from pgo_collector.catalog.outbox import WaitingEvent
 from pgo_collector.errors import SecretUnusable
 from pgo_collector.traces.spans import span
 
-# An answer's body is ignored; so many bytes of it are read, so that the connection can be used again.
+# An answer's body is ignored; up to this many bytes of it are read, so that the connection can be used again.
 _MOST_BYTES = 16 << 10
 
 
@@ -46,7 +46,7 @@ class Endpoint:
     def __init__(self, url: str, secret_file: Path, seconds: float) -> None:
         """Load secrets and certificates, which blocks. Raises SecretUnusable.
 
-        An attempt may take so many `seconds`.
+        An attempt may take up to `seconds`.
         """
         self._url = httpx.URL(url)
         self._secret_file = secret_file
@@ -116,7 +116,7 @@ _LONGEST_ASKED_SECONDS = 86_400.0
 
 
 def pause_seconds(failures: int, chance: float) -> float:
-    """Return the pause, in seconds, after so many failures in a row.
+    """Return the pause, in seconds, after a number of failures in a row.
 
     It doubles with each failure, up to a bound, and is then shortened to between half and all of that, by
     `chance` from 0 to 1, so that events which failed together aren't tried again together.

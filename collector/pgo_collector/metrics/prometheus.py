@@ -104,32 +104,32 @@ class PrometheusMetrics:
         self._connections = Gauge(f"{_PREFIX}_connections", "Open connections.", registry=registry)
 
     def around(self, layers: ASGIApp, app: FastAPI, submits: Container[str]) -> ASGIApp:
-        """Implement `Metrics`."""
+        """Return the application inside a layer that measures each request."""
         self._submit_routes = submits
         return Metering(layers, app, self._record)
 
     def observe_task(self, name: str, seconds: float) -> None:
-        """Implement `Metrics`."""
+        """Add the time that a task of a worker took, in seconds."""
         self._tasks.labels(name).observe(seconds)
 
     def count_deliveries(self, outcome: str, count: int) -> None:
-        """Implement `Metrics`."""
+        """Add to the count of attempts to deliver events, by outcome."""
         self._deliveries.labels(outcome).inc(count)
 
     def count_refused(self, reason: str) -> None:
-        """Implement `Metrics`."""
+        """Add one to the count of refused requests or connections, by reason."""
         self._refused.labels(reason).inc()
 
     def register_connections(self, connections: Sized) -> None:
-        """Implement `Metrics`."""
+        """Serve the number of open connections as a gauge."""
         self._connections.set_function(lambda: len(connections))
 
     def register_gauges(self, gauges: Gauges) -> None:
-        """Implement `Metrics`."""
+        """Serve gauges that are read on each scrape."""
         self._registry.register(gauges)
 
     def exposition(self) -> bytes:
-        """Implement `Metrics`."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
     def _record(self, ended: EndedRequest) -> None:

@@ -60,8 +60,8 @@ class Series(NamedTuple):
         length = len(self.folders)
         if length > LONGEST_SERIES:
             raise LabelsInvalid(
-                f"service, type and labels make a path of {length} bytes, {length - LONGEST_SERIES} more "
-                f"than the {LONGEST_SERIES} that it may have: send fewer or shorter labels"
+                f"service, type and labels make a path of {length} bytes; the limit is {LONGEST_SERIES}:"
+                " send fewer or shorter labels"
             )
 
     def rolled_up(self, kept: Collection[str]) -> Series:
@@ -99,9 +99,7 @@ def parse_label_values(text: str) -> dict[str, str]:
     """Return the value of each key in the text of labels; a value may be empty. Raises LabelsInvalid."""
     labels = _parsed(text)
     if len(labels) > MOST_LABELS:
-        raise LabelsInvalid(
-            f"there are {len(labels)} labels, and a profile may have {MOST_LABELS}: send fewer"
-        )
+        raise LabelsInvalid(f"{len(labels)} labels; the limit is {MOST_LABELS}")
     return labels
 
 
@@ -116,7 +114,7 @@ def _parsed(text: str) -> dict[str, str]:
 
 
 def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
-    """Return the labels of keys and values, at most so many; a label without a value is left out.
+    """Return the labels of keys and values, up to `most`; a label without a value is left out.
 
     Raises LabelsInvalid.
     """
@@ -124,7 +122,7 @@ def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
     for key, value in pairs:
         _add(labels, _plain(key), _plain(value))
     if len(labels) > most:
-        raise LabelsInvalid(f"there are {len(labels)} labels, and a profile may have {most}: send fewer")
+        raise LabelsInvalid(f"{len(labels)} labels; the limit is {most}")
     return tuple(sorted((key, value) for key, value in labels.items() if value))
 
 

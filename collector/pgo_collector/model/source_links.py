@@ -7,8 +7,8 @@ Rules are separated by blanks; the first one that fits a path is taken. Each is 
 MODULE is how a module's paths begin: an import path, or a folder of the machine that compiled; `*` stands for
 one element of a path. In the URL stand `{module}`, the text that MODULE fits, `{version}`,
 `{path}`, the rest of the path, and `{line}`. The version is in the path of a Go module that is a dependency,
-`example.com/shop@v1.4.0/cart/cart.go`, wherever in the path that is; of a pseudo-version it is the commit. Of
-other paths it is the service's. Nothing here opens a URL.
+`example.com/shop@v1.4.0/cart/cart.go`, wherever in the path that is; a pseudo-version stands for its commit.
+Other paths have the version of the service. Nothing here opens a URL.
 """
 
 from __future__ import annotations

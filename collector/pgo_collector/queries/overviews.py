@@ -41,7 +41,7 @@ MOST_SERVICES = 100
 _MOST_KEPT = 500
 _MOST_SERVICES_A_ROW = 10
 _WEEK = 7
-# A service has stopped when nothing came for so many of its usual intervals, and for this long.
+# A service has stopped when nothing came for this many of its usual intervals, and for this long.
 _MISSED, _SHORTEST_SILENCE = 5, 3600 * 10**9
 
 

@@ -57,7 +57,7 @@ class Candidates:
     async def compared(self, merge: OpenMerge, release: StoredObject | None) -> AsyncIterator[Candidate]:
         """Return a merge compared with a release, for a context; leaving the context removes its file.
 
-        A damaged merge is made anew once. Raises MergeDamaged, OSError, and as `merged` does.
+        A damaged merge is made again once. Raises MergeDamaged, OSError, and as `merged` does.
         """
         async with self._store.part() as part:
             try:

@@ -8,10 +8,10 @@
 It is the folder releases/ of the data folder, or in the bucket with the blobs. The catalog has nothing of
 this, so a lost catalog loses no release.
 
-Several collectors may change the releases in a bucket at once. Each change takes effect with one object. Of
-those that make the release with the same number, one adds the profile, and then the record. Who deletes a
-release looks after its record is gone whether another has pinned it meanwhile; who pins one looks afterwards
-whether its record is gone.
+Several collectors may change the releases in a bucket at once. Each change takes effect with one object. If
+several make the release with the same number, one of them adds the profile, and then the record. A collector
+that deletes a release checks, when the record is gone, whether another has pinned it meanwhile; a collector
+that pins one checks afterwards whether its record is gone.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Releases:
         """Make a release, or the newest one, current, unless one is pinned. Raises ReleaseDamaged."""
 
         def changed(choice: Choice | None) -> Choice | None:
-            newest = max(self.numbers())  # asked for anew if another collector has changed the choice
+            newest = max(self.numbers())  # asked for again if another collector has changed the choice
             if choice is None and number in {None, newest}:
                 return None
             return choice if choice and choice.pinned else Choice(number=number or newest, pinned=False)

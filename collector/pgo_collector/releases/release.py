@@ -64,7 +64,7 @@ class Release(BaseModel):
 
 
 class Choice(BaseModel):
-    """Which release is current, and whether it is pinned: stays current however the merge changes."""
+    """The current release, and whether it is pinned: it then stays current however the merge changes."""
 
     model_config = ConfigDict(frozen=True)
 

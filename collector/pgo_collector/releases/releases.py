@@ -278,7 +278,7 @@ class AllReleases:
         self._of_service: dict[str, ServiceReleases] = {}
 
     async def of(self, service: str) -> ServiceReleases:
-        """Return the releases of a service. Those of an unknown service aren't kept in memory."""
+        """Return the releases of a service, which are kept in memory unless the service is unknown."""
         if service not in self._of_service and not await asyncio.to_thread(self._is_known, service):
             return self._releases(service)
         return self._of_service.setdefault(service, self._releases(service))

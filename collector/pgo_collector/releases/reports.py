@@ -1,4 +1,4 @@
-"""Reports: the report on the merge of a selection, made anew for each request and for each release."""
+"""Reports: the report on the merge of a selection, made for each request and for each release."""
 
 from __future__ import annotations
 

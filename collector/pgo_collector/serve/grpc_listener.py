@@ -116,7 +116,7 @@ class GrpcListener:
     ) -> bytes:
         """Answer a call as the application answers the request that it becomes."""
         if len(self._running) >= self._most_calls:
-            text = f"{self._most_calls:,} calls are being served, and no more may be (PGOF_GRPC_CALLS)"
+            text = f"{self._most_calls:,} calls are being served, the limit (PGOF_GRPC_CALLS)"
             await context.abort(grpc.StatusCode.UNAVAILABLE, text)
         if fault := _metadata_fault(context, self._most_bytes, self._most_headers):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, fault)
@@ -136,9 +136,9 @@ def _metadata_fault(context: grpc.aio.ServicerContext[Any, Any], most_bytes: int
     metadata = context.invocation_metadata() or ()
     size = sum(len(key) + len(value) for key, value in metadata)
     if size > most_bytes:
-        return f"the metadata has {size:,} bytes, and may have {most_bytes:,} (PGOF_MAX_HEADER_BYTES)"
+        return f"the metadata has {size:,} bytes; the limit is {most_bytes:,} (PGOF_MAX_HEADER_BYTES)"
     if len(metadata) > most_headers:
-        return f"the metadata has {len(metadata):,} keys, and may have {most_headers:,} (PGOF_MAX_HEADERS)"
+        return f"the metadata has {len(metadata):,} keys; the limit is {most_headers:,} (PGOF_MAX_HEADERS)"
     return ""
 
 

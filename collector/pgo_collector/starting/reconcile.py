@@ -50,7 +50,7 @@ class Progress:
         self.step, self.done, self.total = step, 0, total
 
     def advance(self, count: int = 1) -> None:
-        """Count so many more as done."""
+        """Count this number as done."""
         self.done += count
 
 
@@ -264,7 +264,7 @@ class Reconciliation:
         return facts
 
     async def _read_batch(self, names: Sequence[BlobName], among: int) -> list[Facts | None]:
-        """Do the same as `_read` for several blobs, which are some `among` so many."""
+        """Return the facts of several blobs, as `_read` does; they are a part of a job of `among` blobs."""
         texts = [(str(name), name.series.type) for name in names]
         try:
             found = await self._bulk.inspect(self._store.blobs.storage, texts, among)

@@ -45,7 +45,7 @@ class BinaryFile(NamedTuple):
 
 
 class Binaries:
-    """The programs of all services. Those that are too many or too old are deleted."""
+    """The programs of all services. Surplus and old ones are deleted."""
 
     def __init__(self, store: Store, workers: Workers, settings: Settings) -> None:
         self.store = store

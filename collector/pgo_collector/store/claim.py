@@ -167,7 +167,7 @@ class BucketClaim:
         return others
 
     def _note(self, content: bytes, *, looked: float, written: float) -> None:
-        """Note that the object has been this since `looked`, and was written at `written` or later."""
+        """Record the claim object's content, first seen at `looked` and written no earlier than `written`."""
         self._seen, self._looked, self._sure_until = content, looked, written + _SURE_SECONDS
 
     def _entries(self) -> bytes:

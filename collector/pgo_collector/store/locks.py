@@ -44,7 +44,7 @@ class Locks:
     async def lease(self, name: str, patience: float = 0.0) -> AsyncIterator[Lease]:
         """Hold a lease, and renew it until the block ends.
 
-        Raises LeaseHeld if another collector still has it after so many seconds, and SQLAlchemyError.
+        Raises LeaseHeld if another collector still has it after `patience` in seconds, and SQLAlchemyError.
         """
         lease = await self._taken(name, patience)
         renewing = asyncio.create_task(_renew(lease))

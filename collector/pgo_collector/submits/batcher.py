@@ -15,7 +15,7 @@ from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.traces.spans import Place, place, shared, untraced_context
 from pgo_collector.workers.pool import Workers
 
-# A task takes so many bodies; where more wait, a further task is started.
+# A task takes up to this many bodies; where more wait, a further task is started.
 _BATCH_BODIES = 16
 
 T = TypeVar("T")

@@ -56,7 +56,7 @@ class NoCaptures:
 
 
 class CapturesOfTargets:
-    """Takes profiles from targets: so many at once, and for so long each. A stop of the server ends them."""
+    """Takes profiles from targets, within bounds on their number and time. A stop of the server ends them."""
 
     def __init__(
         self, targets: Sequence[CaptureTarget], settings: Settings, submits: Submits, stopping: asyncio.Event
@@ -140,8 +140,8 @@ class CapturesOfTargets:
                         content += chunk
                         if len(content) > self._most_bytes:
                             raise CaptureFailed(
-                                f"{target.instance}: its profile is larger than a submit may be,"
-                                f" {self._most_bytes:,} bytes"
+                                f"{target.instance}: its profile is larger than {self._most_bytes:,}"
+                                " bytes, the limit of a submit"
                             )
         except TimeoutError:
             raise CaptureFailed(

@@ -93,8 +93,8 @@ Write = Callable[[Sequence[RequestTrace]], None]
 class Outlet:
     """A thread that writes traces; at most `most` wait for it. `kept` and `dropped` count traces.
 
-    It writes once so many wait as are written together, or the first has waited `gather` seconds. `write` may
-    raise any error: its traces are dropped then.
+    It writes when a batch is full or the first trace has waited `gather` seconds. `write` may raise any
+    error; its traces are dropped then.
     """
 
     def __init__(self, name: str, write: Write, most: int, gather: float = _GATHER_SECONDS) -> None:

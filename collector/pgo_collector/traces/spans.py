@@ -158,9 +158,9 @@ class _Open(Place):
         self._attributes.update(attributes)
 
     def divide(self, **nanos: int) -> None:
-        """Add steps below that took so many ns of this one, each by its name.
+        """Add steps below this one, by name, each with the ns that it took.
 
-        They stand one after another from the beginning on, since each is the sum of many short times.
+        They stand one after another from the beginning, since each is the sum of many short times.
         """
         end = self._start
         for name, taken in nanos.items():

@@ -79,7 +79,7 @@ class TraceSummary:
 
 @dataclass(frozen=True, slots=True)
 class TraceQuery:
-    """Which requests to list: at most `limit`, of these services, that began from `since` on.
+    """The requests to list: at most `limit`, of these services, that began from `since` on.
 
     `services` are names, or patterns in which `*` matches any text; a request about no service has an empty
     name, which only `*` matches. `since` and `until` are in ns since 1970; a request that began at `until`

@@ -110,12 +110,12 @@ class SignedTracing:
         self._verifier = verifier
 
     def around(self, app: ASGIApp, describe: Describe) -> ASGIApp:
-        """Implement `Tracing`."""
+        """Return the application behind a gate that traces requests."""
         return Gate(app, self, describe)
 
     @contextmanager
     def background(self, part: Part, name: str) -> Iterator[None]:
-        """Implement `Tracing`."""
+        """Trace a background task as a request is traced, if its part is among the chosen ones."""
         origin = self.origin_of_unsigned() if part in self.choice.parts else None
         if origin is None:
             yield
@@ -133,17 +133,17 @@ class SignedTracing:
             self.keep(RequestTrace.of(origin.trace, root.recording, (whole,), offset))
 
     async def run(self) -> None:
-        """Implement `Tracing`."""
+        """Read the trace keys again whenever their file changes, until cancelled."""
         if self._keys is not None:
             await self._keys.run()
 
     def close(self) -> None:
-        """Implement `Tracing`."""
+        """Write the traces that wait, and stop."""
         for outlet in self.outlets:
             outlet.close()
 
     def report(self, trace: str, headers: Mapping[bytes, bytes]) -> None:
-        """Implement `Tracing`."""
+        """Add what a client measured around a traced request. Raises ReportRefused."""
         found = self._verifier.check(headers, self._keys.keys if self._keys else ())
         if not isinstance(found, Origin):
             self.requests[found] += 1
@@ -173,7 +173,7 @@ class SignedTracing:
         return None
 
     def origin_of_unsigned(self) -> Origin | None:
-        """Return a new trace for one in so many requests; for the others None."""
+        """Return a new trace for the sampled share of requests; None for the others."""
         if not self.choice.rate or random.random() >= self.choice.rate:  # noqa: S311 - a sample, no secret
             return None
         self.requests["sampled"] += 1

@@ -22,7 +22,7 @@ from pgo_collector.ui.links import Links
 from pgo_collector.ui.plots import moment
 
 ROW_HEIGHT = 22  # pixels; a cell is one pixel lower
-# More steps than this share columns: a page has at most so many cells a row.
+# More steps than this share columns: a page has at most this many cells a row.
 _MAX_COLUMNS = 120
 # The bytes that all cells may take on the page: each has a link with the page's selection.
 _CELLS_BYTES = 350_000
@@ -139,7 +139,7 @@ def _columns(heat: HeatMap, selection: Selection, links: Links) -> list[_Column]
 
 
 def _columns_of(heat: HeatMap, selection: Selection, together: int) -> list[_Column]:
-    """Return the columns of so many steps each, within the selection's time."""
+    """Return the columns, each of `together` steps, within the selection's time."""
     width = STEPS[heat.step] * together
     columns = []
     for at in range(0, len(heat.points), together):

@@ -25,7 +25,7 @@ class BulkProgress:
 
     @contextmanager
     def of(self, count: int) -> Iterator[Callable[[int], int]]:
-        """Count so many blobs while they are being read.
+        """Count blobs while they are being read.
 
         Yield a function that counts more of them as read, and returns how many are by now.
         """
@@ -59,7 +59,7 @@ class Bulk(Protocol):
     async def inspect(
         self, storage: Storage, blobs: Sequence[tuple[str, str]], among: int
     ) -> list[Facts | Unreadable]:
-        """Return what `inspect_all` does for blobs that are some `among` so many.
+        """Return the facts of `blobs`, a part of a job of `among` blobs.
 
         Raises WorkerUnavailable, TaskOutOfMemory and StorageFails.
         """

@@ -221,7 +221,7 @@ def count_workers(address: str) -> int:
 
 
 def _ranges(count: int, lanes: int) -> list[range]:
-    """Return consecutive ranges of so many blobs, the larger ones first; `lanes` are read at a time."""
+    """Return consecutive ranges of `count` blobs, the larger ones first; `lanes` are read at a time."""
     ranges, begin = [], 0
     while begin < count:
         fair = -(-(count - begin) // (2 * lanes))

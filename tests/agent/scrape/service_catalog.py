@@ -49,7 +49,7 @@ class ServiceCatalog(ThreadingHTTPServer):
         self._change({key: instance for key, instance in self.instances.items() if key != name})
 
     def restart(self) -> None:
-        """Begin the index anew, as a catalog that was restored from a backup does."""
+        """Begin the index again, as a catalog that was restored from a backup does."""
         with self.changed:
             self.index = 1
             self.changed.notify_all()

@@ -263,7 +263,7 @@ def test_check_and_expired_look_beside_the_server(server: Server) -> None:
 
 
 def test_a_folder_moves_from_sqlite_to_postgresql(server: Server, tmp_path: Path) -> None:
-    """The catalog is made anew from the blobs, and the merges are the same."""
+    """The catalog is made again from the blobs, and the merges are the same."""
     with Server(tmp_path / "embedded") as embedded:
         for name in "abc":
             assert embedded.submit(profile_of(name)).status_code == 204

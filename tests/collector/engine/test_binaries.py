@@ -49,7 +49,7 @@ def build_id(program: Path) -> str:
 
 
 def profile_of_program(program: Path, each: int) -> bytes:
-    """Return a profile with so many samples at each fourth byte at which an instruction may be."""
+    """Return a profile with `each` samples at each fourth byte at which an instruction may be."""
     binary = Binary.at(str(program), BinaryLimits())
     listed = subprocess.run(["objdump", "-d", program], capture_output=True, text=True, check=True).stdout
     (body,) = re.findall(r"<work>:\n(.*?)\n\n", listed, re.DOTALL)

@@ -40,7 +40,7 @@ _FEW, _MANY = 1_000, 8_000
 
 
 def store(folder: Path, count: int) -> ChosenBlobs:
-    """Write so many profiles of one stack to files."""
+    """Write `count` profiles of one stack to files."""
     every = []
     for number in range(count):
         profile = profile_of("same", time_nanos=EPOCH + number)

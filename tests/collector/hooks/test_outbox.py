@@ -60,7 +60,9 @@ def test_waiting_events_survive_a_reindex_and_none_is_sent_twice(hooked: Server)
         wait_until_none_wait(server)
     send(server, "c")
     server.stop()
-    time.sleep(1)  # objects of a bucket have whole seconds; of the catalog's own second, events are made anew
+    time.sleep(
+        1
+    )  # objects of a bucket have whole seconds; of the catalog's own second, events are made again
     server.reindex()
     assert waiting(server) == 1
     with Receiver(port=receiver.port) as back:

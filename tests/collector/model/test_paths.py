@@ -19,7 +19,7 @@ pytestmark = pytest.mark.folder
 
 
 def labels_of(length: int, service: str = "default") -> str:
-    """Return labels with which a series of CPU profiles has a path of so many bytes below blobs/."""
+    """Return labels with which a series of CPU profiles has a path of `length` bytes below blobs/."""
     left = length - len(f"{service}/cpu")
     count = -(-left // 255)
     sizes = [left // count + (number < left % count) for number in range(count)]
@@ -47,7 +47,7 @@ def test_a_path_is_as_long_as_it_may_be_and_not_a_byte_longer(server: Server) ->
     for over in (1, 300):
         answer = server.submit(profile_of("b"), query={"labels": labels_of(LONGEST_SERIES + over)})
         assert answer.status_code == 400
-        assert f"{over} more than the {LONGEST_SERIES} that it may have" in answer.json()["detail"]
+        assert f"{LONGEST_SERIES + over} bytes; the limit is {LONGEST_SERIES}" in answer.json()["detail"]
     answer = server.submit(
         profile_of("b"), query={"labels": ",".join(f"{n:02}={'x' * 252}" for n in range(16))}
     )
@@ -59,7 +59,7 @@ def test_a_path_is_as_long_as_it_may_be_and_not_a_byte_longer(server: Server) ->
         headers=bearer(server.submit_key),
     )
     assert answer.status_code == 400
-    assert "1 more than the" in answer.json()["error"]
+    assert f"{LONGEST_SERIES + 1} bytes; the limit is {LONGEST_SERIES}" in answer.json()["error"]
     assert tally(server.merge().content) == {"a": 1}
     assert not list((server.data / "incoming").iterdir())
 

@@ -272,7 +272,7 @@ def test_info_names_the_path_of_uploads(shared: Server, method: str) -> None:
                 "event": event("bad", **{f"tag{number}": "x" for number in range(31)}),
                 "profile.pprof": _PYTHON,
             },
-            "and a profile may have 30",
+            "labels; the limit is 30",
             id="labels",
         ),
         pytest.param(

@@ -248,7 +248,7 @@ def test_a_key_of_another_service_is_refused_for_its_profiles_alone(server: Serv
         ),
         pytest.param(
             one(profile_of("a"), "bad", **{f"label{number}": "x" for number in range(31)}),
-            "there are 31 labels, and a profile may have 30",
+            "31 labels; the limit is 30",
             id="labels",
         ),
         pytest.param(one(profile_of("a"), "bad", label="a\x00b"), "control character", id="control"),

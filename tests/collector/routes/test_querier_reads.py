@@ -321,7 +321,7 @@ def test_a_profile_for_go_is_of_one_service_that_go_can_use(filled: Server) -> N
         answer = post(filled, "SelectMergeStacktraces", body.SerializeToString())
         return refused(answer, 400, "invalid_argument")
 
-    assert "3 services match" in refusal("{}")
+    assert "matches 3 services" in refusal("{}")
     assert "no start lines" in refusal('{service_name="script"}')
     assert merged(filled, label_selector='{service_name="absent"}', stack_trace_selector=PGO) == b""
 

@@ -99,7 +99,7 @@ class Load:
                 future.result()
 
     def wait_for_more(self, count: int = 30) -> None:
-        """Wait until so many more submits are acknowledged."""
+        """Wait until `count` more submits are acknowledged."""
         wanted, deadline = len(self.acknowledged) + count, time.monotonic() + _TIMEOUT_SECONDS
         while len(self.acknowledged) < wanted:
             assert time.monotonic() < deadline

@@ -20,7 +20,7 @@ NOON = time.time_ns() // DAY * DAY + DAY // 2
 
 @pytest.fixture
 def store(server: Server) -> Callable[..., None]:
-    """Submit a profile that was taken so many days ago, `second` seconds after noon."""
+    """Submit a profile that was taken `days` ago, `second` seconds after noon."""
 
     def submit(name: str, days: int, second: int = 0, **query: str) -> None:
         profile = profile_of(name, time_nanos=NOON - days * DAY + second * SECOND)

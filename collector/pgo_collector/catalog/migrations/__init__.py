@@ -6,7 +6,7 @@ collectors of one major version work side by side, and the older one may go on, 
 has added something: that is a rolling update. What is to be removed or renamed stays unused for one minor
 version, and goes with the next major one, which no older collector opens.
 
-A catalog that is made anew gets all tables at once, as `tables` says: see `create_tables`. `stored_version`
+A new or cleared catalog gets all tables at once, as `tables` says: see `create_tables`. `stored_version`
 tells the version of the tables that are there, and `upgrade` takes the steps from it.
 """
 

@@ -219,8 +219,8 @@ class Series:
     def _bounded(self, matcher: Matcher) -> Matcher:
         if len(matcher.values) > self.most:
             raise ParameterInvalid(
-                f"label selector: {len(matcher.values):,} values of {matcher.key[:50]!r} match, and"
-                f" {self.most:,} may ({_SETTING})"
+                f"label selector: {len(matcher.values):,} values of {matcher.key[:50]!r} match;"
+                f" the limit is {self.most:,} ({_SETTING})"
             )
         return matcher
 
@@ -245,5 +245,6 @@ def check_labels(count: int, most: int) -> None:
     """Raise ParameterInvalid if an answer would have more labels or series than it may."""
     if count > most:
         raise ParameterInvalid(
-            f"the answer would have {count:,} labels or series, and {most:,} may be ({_SETTING}); select less"
+            f"the answer would have {count:,} labels or series; the limit is {most:,}"
+            f" ({_SETTING}); select less"
         )

@@ -54,7 +54,7 @@ class QueryLimits(NamedTuple):
 class Query:
     """The query of a call: one profile type of the series that match all matchers, in a range of time.
 
-    Of these profiles it reads the stacks that begin with `calls`, the root first.
+    It reads the stacks of these profiles that begin with `calls`, the root first.
     """
 
     type: ProfileType
@@ -107,8 +107,8 @@ class Profiles:
         selections = await asyncio.to_thread(_selections, match, query)
         if len(selections) > MAX_SERVICES:
             raise ParameterInvalid(
-                f"label selector: {len(selections):,} services and types match, and {MAX_SERVICES:,} may;"
-                " select less with service_name"
+                f"label selector: {len(selections):,} services and types match; the limit is"
+                f" {MAX_SERVICES:,}; select less with service_name"
             )
         return Selected(selections, match.names)
 

@@ -100,13 +100,13 @@ class Reading:
         self._store, self._workers = merges.store, merges.tasks.workers
 
     def nodes(self, asked: int) -> int:
-        """Return how many bars a flame graph may have that a client asks for so many; 0 is the usual number.
+        """Return how many bars a flame graph may have for which a client `asked`; 0 is the usual number.
 
         Raises ParameterInvalid.
         """
         most = self._profiles.limits.nodes
         if asked > most:
-            raise ParameterInvalid(f"max_nodes: {asked:,} are asked for, and {most:,} may (PGOF_QUERY_NODES)")
+            raise ParameterInvalid(f"max_nodes={asked:,}: the limit is {most:,} (PGOF_QUERY_NODES)")
         return asked if asked > 0 else min(_USUAL_NODES, most)
 
     async def flame_graph(
@@ -142,8 +142,8 @@ class Reading:
             raise NotOfThisProfile(f"profiles match, but not for a build. {KEPT_APART}")
         if len(fit) > 1:
             raise ParameterInvalid(
-                f"label selector: profiles of {len(fit):,} services match, and a build's are those of one;"
-                " select it with service_name"
+                f"label selector: it matches {len(fit):,} services, and a build profile needs one; add"
+                ' service_name="..."'
             )
         for selection in fit:
             rules = await asyncio.to_thread(self._rules.of, selection.service)
@@ -286,6 +286,6 @@ class _Groups:
     def _check(self, count: int) -> None:
         if count > self._most_points:
             raise ParameterInvalid(
-                f"the series would have {count:,} points or more, and {self._most_points:,} may be"
+                f"the answer would have at least {count:,} points; the limit is {self._most_points:,}"
                 " (PGOF_QUERY_POINTS); use a longer step, or group by fewer labels"
             )

@@ -69,7 +69,7 @@ def parse_selectors(texts: Sequence[str]) -> list[tuple[LabelMatcher, ...]]:
     None at all means one that matches all. Raises ParameterInvalid.
     """
     if len(texts) > _MOST_MATCHERS:
-        raise ParameterInvalid(f"there are {len(texts)} selectors, and {_MOST_MATCHERS} may be")
+        raise ParameterInvalid(f"{len(texts)} selectors; the limit is {_MOST_MATCHERS}")
     parsed = [parse_selector(text) for text in texts] or [()]
     check_count(matcher for matchers in parsed for matcher in matchers)
     return parsed
@@ -79,7 +79,7 @@ def check_count(matchers: Iterable[LabelMatcher]) -> None:
     """Raise ParameterInvalid if there are too many matchers."""
     count = sum(1 for _ in matchers)
     if count > _MOST_MATCHERS:
-        raise ParameterInvalid(f"there are {count} label matchers, and {_MOST_MATCHERS} may be")
+        raise ParameterInvalid(f"{count} label matchers; the limit is {_MOST_MATCHERS}")
 
 
 def _matcher(match: re.Match[str]) -> LabelMatcher:

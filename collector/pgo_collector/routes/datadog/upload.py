@@ -1,7 +1,7 @@
 """The body of an upload: a form with an event and pprof profiles, taken apart in a worker.
 
-Go's profiles are stored as they came. Those of other languages have up to twenty sample types: each becomes
-several profiles, of one type each.
+Go's profiles are stored as they came. Profiles of other languages have up to twenty sample types; each
+becomes several profiles, of one type each.
 """
 
 from __future__ import annotations

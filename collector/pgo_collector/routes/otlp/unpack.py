@@ -167,6 +167,6 @@ def _has_samples(resource: otlp.ResourceProfiles) -> bool:
 def _check_count(count: int, options: ExportOptions) -> None:
     if count > options.most_profiles:
         raise PushInvalid(
-            f"there are {count:,} resources, scopes or profiles in one request, and"
-            f" {options.most_profiles:,} may be (PGOF_OTLP_PROFILES)"
+            f"the request has {count:,} resources, scopes or profiles; the limit is"
+            f" {options.most_profiles:,} (PGOF_OTLP_PROFILES)"
         )

@@ -1,4 +1,4 @@
-"""Which version of OTLP's wire a request is in: 1.10 changed the numbers of a sample's fields, and no name.
+"""Tell which version of OTLP's wire a request is in: 1.10 changed the numbers of a sample's fields.
 
 Both forms parse as the other one, with other values, so the wire types of the fields are what tells them
 apart. Requests of 1.7 and before, which had no table of stacks, are refused.

@@ -118,7 +118,7 @@ def profile_routes(merges: Merges) -> APIRouter:
 
 
 def _list_profiles(merges: Merges, selections: Sequence[Selection], newest: int | None) -> Response:
-    """Return the list of all profiles, or of so many of the `newest`, in ascending order of time.
+    """Return the list of all profiles, or of at most the `newest`, in ascending order of time.
 
     Raises NothingSelected or AnswerTooLarge.
     """

@@ -116,5 +116,5 @@ def _check_count(count: int, most: int) -> None:
     """Raise PushInvalid if a request has more profiles or series than it may."""
     if count > most:
         raise PushInvalid(
-            f"there are {count:,} profiles or series in one request, and {most:,} may be (PGOF_PUSH_PROFILES)"
+            f"the request has {count:,} profiles or series; the limit is {most:,} (PGOF_PUSH_PROFILES)"
         )

@@ -28,7 +28,7 @@ from pgo_collector.ui.svg_file import svg_of
 OWN = ("root", "search", "by", "recursion", "layout", *FOCUS)
 _LAYOUTS = ("icicle", "flame")
 _COLOURS = ("difference", "package")
-# A page has as many calls as fit into so many bytes: each has its box, and a link with the page's parameters.
+# A page has as many calls as fit into these bytes: each has its box, and a link with the page's parameters.
 _CALLS_BYTES = 270_000
 _BOX_BYTES = 230
 _MOST_CALLS = 1000

@@ -23,7 +23,7 @@ from pgo_collector.ui.sources import Sources
 
 TRACES = "/ui/traces"
 _CHOICES = ("service", "order", "errors", "from", "to", "last", "limit")
-# A page shows so many steps, the first ones, and indents them so far.
+# A page shows the first steps, up to this number, and indents them up to this depth.
 _MOST_STEPS = 1000
 _DEEPEST = 16
 

@@ -1,4 +1,4 @@
-"""The first version from which there are steps. No step leads to it: older catalogs are made anew."""
+"""The first version from which there are steps. No step leads to it: older catalogs are rebuilt."""
 
 from __future__ import annotations
 

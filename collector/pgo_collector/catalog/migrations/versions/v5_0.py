@@ -1,4 +1,4 @@
-"""Merges have a checksum of their file. They are a cache, so the table is made anew.
+"""Merges have a checksum of their file. They are a cache, so the table is replaced by an empty one.
 
 The oldest catalogs of version 4 were made before there were events, and have no table for them.
 """
