@@ -108,13 +108,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Have collectors use what the options say, or the folder or file that only this test is about.
 
-    Skip a test marked `system("nginx", "openssl")` where one of these programs is missing.
+    Skip a test marked `system("nginx", "openssl")` where one of these programs is missing, and one marked
+    `system("root")` for other users.
     """
     parts = item.config.stash[_PARTS]
     if parts.missing:
         pytest.skip(parts.missing)
-    programs = [program for mark in item.iter_markers("system") for program in mark.args]
-    if missing := [program for program in programs if shutil.which(program) is None]:
+    named = [part for mark in item.iter_markers("system") for part in mark.args]
+    if "root" in named and os.geteuid() != 0:
+        pytest.skip("only root can do this")
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    if missing := [part for part in named if part != "root" and shutil.which(part, path=path) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     Server.storages = Folders() if item.get_closest_marker("folder") else parts.storages
     Server.catalogs = Files() if item.get_closest_marker("sqlite") else parts.catalogs

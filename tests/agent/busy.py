@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).with_name("busy.c")
 # A name that no other process of the machine has.
 NAME = f"busy-{os.getpid()}"
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is missing")
+needs_gcc = pytest.mark.system("gcc")
 
 
 def build(folder: Path) -> Path:

@@ -40,8 +40,8 @@ AS_NOBODY = (
     *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),
     *("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search", "--"),
 )
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become an ordinary user")
-pytestmark = needs_gcc
+# Only root can become an ordinary user.
+needs_root = pytest.mark.system("root")
 
 
 @pytest.fixture(scope="module", params=[*backends()])
@@ -82,6 +82,7 @@ def functions_in(stack: Stack, binary: Path) -> list[str]:
     return found
 
 
+@needs_gcc
 def test_stacks_are_those_of_the_program(backend: Backend, binary: Path) -> None:
     started, clock = time.time_ns(), time.monotonic_ns()
     with running(binary) as process, CpuMeter(process.pid) as meter:
@@ -108,6 +109,7 @@ def test_stacks_are_those_of_the_program(backend: Backend, binary: Path) -> None
     assert known > 0.8 * in_user_space.total(), callers
 
 
+@needs_gcc
 def test_the_kernel_is_in_the_stacks_and_its_leaf_once(backend: Backend, binary: Path) -> None:
     with running(binary):
         recording = record(backend)
@@ -126,6 +128,7 @@ def test_the_kernel_is_in_the_stacks_and_its_leaf_once(backend: Backend, binary:
     assert mapping.start <= in_kernel[0][-1].address < mapping.start + mapping.size
 
 
+@needs_gcc
 def test_other_threads_of_a_process_are_of_its_name_too(backend: Backend, binary: Path) -> None:
     with running(binary, "threads") as process:
         recording = record(backend)
@@ -135,6 +138,7 @@ def test_other_threads_of_a_process_are_of_its_name_too(backend: Backend, binary
         ProcessSampler(backend, ("helper",)).sample(0.5, threading.Event())
 
 
+@needs_gcc
 def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) -> None:
     """Each process runs only briefly, and most start after the profiler."""
     with running(binary, "forks") as process:
@@ -149,6 +153,7 @@ def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) ->
     assert known > 0.7 * sum(in_user_space.values())
 
 
+@needs_gcc
 @needs_root
 def test_a_program_in_a_container_is_what_its_processes_see(
     backend: Backend, binary: Path, tmp_path: Path
@@ -175,6 +180,7 @@ def test_a_program_in_a_container_is_what_its_processes_see(
     assert {"main", "spin", "middle", "inner"} <= {texts[of.name] for of in taken.function}
 
 
+@needs_gcc
 def test_it_can_be_ended_early_and_leaves_no_process(backend: Backend, binary: Path) -> None:
     before = children_of(os.getpid())
     ended = threading.Event()
@@ -195,6 +201,7 @@ def test_it_can_be_ended_early_and_leaves_no_process(backend: Backend, binary: P
     assert children_of(os.getpid()) == before
 
 
+@pytest.mark.system
 def test_no_process_is_left_when_the_agent_is_killed(backend: Backend, tmp_path: Path) -> None:
     command: list[str | Path] = [
         Path(sys.executable).with_name("pgo-agent"),
@@ -253,6 +260,7 @@ def test_a_missing_profiler_is_told_with_its_package(missing: Backend, reason: s
         probe(missing)
 
 
+@pytest.mark.system
 def test_the_first_that_works_is_chosen(backend: Backend) -> None:
     assert choose([Perf("/nowhere/perf"), backend]) is backend
 

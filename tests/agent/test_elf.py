@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -26,7 +25,7 @@ def readelf(option: str, binary: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf (binutils) is missing")
+@pytest.mark.system("readelf")
 @pytest.mark.parametrize("binary", BINARIES, ids=str)
 def test_it_is_what_readelf_says(binary: Path) -> None:
     elf = Elf.read(binary)

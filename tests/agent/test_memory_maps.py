@@ -20,8 +20,6 @@ from pgo_agent.native.recording import Frame
 from tests.agent.busy import build, needs_gcc, running
 from tests.cpu_meter import children_of
 
-pytestmark = needs_gcc
-
 
 @pytest.fixture
 def binary(tmp_path: Path) -> Path:
@@ -35,6 +33,7 @@ def code_of(pid: int, binary: Path) -> int:
     return int(start, 16)
 
 
+@needs_gcc
 def test_a_frame_is_in_the_mapping_of_its_file(binary: Path) -> None:
     with running(binary) as process:
         start = code_of(process.pid, binary)
@@ -50,6 +49,7 @@ def test_a_frame_is_in_the_mapping_of_its_file(binary: Path) -> None:
     assert layouts.frames(process.pid, (), (0x10,)) == (Frame(0x10, None, ""),)
 
 
+@needs_gcc
 def test_one_binary_is_one_mapping_in_all_its_processes(binary: Path) -> None:
     with running(binary) as first, running(binary) as second:
         layouts = MemoryMaps()
@@ -60,7 +60,9 @@ def test_one_binary_is_one_mapping_in_all_its_processes(binary: Path) -> None:
     assert frames[0] == frames[1]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read a file that was deleted from a process")
+# Only root can read a file that was deleted from a process.
+@needs_gcc
+@pytest.mark.system("root")
 def test_a_binary_that_was_replaced_has_the_build_id_of_what_runs(binary: Path) -> None:
     old = Elf.read(binary).build_id
     with running(binary) as process:
@@ -78,6 +80,7 @@ def test_a_binary_that_was_replaced_has_the_build_id_of_what_runs(binary: Path) 
     assert late.frames(process.pid, (), (start,)) == (Frame(start, None, ""),)
 
 
+@needs_gcc
 def test_a_process_that_has_ended_has_the_layout_of_its_server(binary: Path) -> None:
     with running(binary, "forks") as server:
         start = code_of(server.pid, binary)
@@ -96,6 +99,7 @@ def test_a_process_that_has_ended_has_the_layout_of_its_server(binary: Path) -> 
     assert frame.mapping.start == start
 
 
+@needs_gcc
 def test_without_a_server_nothing_is_made_up(binary: Path) -> None:
     with running(binary) as process:
         layouts = MemoryMaps()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -154,7 +153,7 @@ def test_changed_lines_are_read_or_refused(changed: list[tuple[int, str]], lines
                 assert 0 <= frame.mapping.start + frame.mapping.size < 1 << 64
 
 
-@pytest.mark.skipif(shutil.which("llvm-cxxfilt") is None, reason="llvm-cxxfilt (llvm) is missing")
+@pytest.mark.system("llvm-cxxfilt")
 def test_the_largest_numbers_that_are_read_go_into_a_profile() -> None:
     printed = (
         f"x 1/1 0.0: PERF_RECORD_MMAP2 1/1: [0x1(0x{'f' * 15}e) @ 0x{LAST} 00:00 0 0]: r-xp /a\n"
@@ -164,7 +163,7 @@ def test_the_largest_numbers_that_are_read_go_into_a_profile() -> None:
     assert native_profile(recording_of(samples_in(printed), 1))
 
 
-@pytest.mark.skipif(shutil.which("llvm-cxxfilt") is None, reason="llvm-cxxfilt (llvm) is missing")
+@pytest.mark.system("llvm-cxxfilt")
 def test_a_name_of_several_lines_stays_as_it_is() -> None:
     assert demangle(["_Z1fv", "_Z1gv\n_Z1hv", "plain"]) == {
         "_Z1fv": "f()",
@@ -173,7 +172,7 @@ def test_a_name_of_several_lines_stays_as_it_is() -> None:
     }
 
 
-@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is missing")
+@pytest.mark.system("perf")
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "perf.data"
     file.write_bytes(b"no recording")
@@ -187,7 +186,7 @@ def test_a_missing_perf_is_said_with_its_package(tmp_path: Path, monkeypatch: py
         read_samples(tmp_path / "perf.data")
 
 
-@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is missing")
+@pytest.mark.system("perf")
 def test_a_recording_without_stacks_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "perf.data"
     record: list[str | Path] = ["perf", "record", "-q", "-B", "--no-bpf-event", "-e", "cpu-clock", "-o", file]

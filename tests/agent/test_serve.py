@@ -23,14 +23,14 @@ from tests.agent.sampling import wait_for_cpu_time, wait_until_sampled
 from tests.agent.scripted_server import Answer, ScriptedServer
 from tests.agent.serving import AGENT, Posting, Serving, parsed
 
-pytestmark = needs_gcc
 IN_REQUESTS = {"bcc": "BccProfile", "perf": "Perf", "bpftrace": "Bpftrace"}
 KEY = "of-the-agent"
 
 
 @pytest.fixture(scope="module")
-def quick() -> str:
-    """Return the request name of a profiler that works here and starts fast."""
+def quick(program: subprocess.Popen[bytes]) -> str:
+    """Return the request name of a profiler that works here and starts fast; there is something to sample."""
+    assert program.poll() is None
     known = backends()
     try:
         return IN_REQUESTS[choose(known[name] for name in ("perf", "bpftrace", "bcc")).name]
@@ -53,8 +53,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Pop
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory, program: subprocess.Popen[bytes]) -> Iterator[Serving]:
-    assert program.poll() is None
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     allowed = ("--allow-program", "/usr/bin/perf", "--allow-program", "/bin/false")
     with Serving(tmp_path_factory.mktemp("agent"), "--executable", NAME, *allowed) as agent:
         yield agent
@@ -68,6 +67,7 @@ def agent(serving: Serving) -> Iterator[Serving]:
     assert serving.children() == []
 
 
+@needs_gcc
 @pytest.mark.parametrize("name", IN_REQUESTS)
 def test_a_profile_by_each_profiler(agent: Serving, program: subprocess.Popen[bytes], name: str) -> None:
     needs(name)
@@ -105,6 +105,7 @@ def test_a_profile_by_each_profiler(agent: Serving, program: subprocess.Popen[by
     )
 
 
+@needs_gcc
 def test_an_archive_is_gzipped(agent: Serving, quick: str) -> None:
     response = agent.post(quick, archive=True)
     assert response.headers["Content-Type"] == "application/gzip"
@@ -114,6 +115,7 @@ def test_an_archive_is_gzipped(agent: Serving, quick: str) -> None:
     assert parsed(response.content).sample
 
 
+@needs_gcc
 def test_what_is_not_said_has_a_default_and_what_is_unknown_is_ignored(agent: Serving, quick: str) -> None:
     content = json.dumps({"profiler": {quick: None}, "colour": "red"})
     clock = time.monotonic_ns()
@@ -189,7 +191,9 @@ def test_other_paths_and_methods_are_not_there(agent: Serving) -> None:
     assert isinstance(response.json(), str)
 
 
+@needs_gcc
 @pytest.mark.parametrize("name", IN_REQUESTS)
+@pytest.mark.usefixtures("program")
 def test_while_one_runs_another_is_409_and_delete_ends_it(agent: Serving, name: str) -> None:
     """The fixture and `Posting` send GET before, during and after.
 
@@ -215,6 +219,7 @@ def test_without_one_there_is_nothing_to_delete(agent: Serving) -> None:
     assert response.json() == "Profiling is not in progress, there is nothing to stop."
 
 
+@needs_gcc
 @pytest.mark.parametrize("asked", ["POST", "DELETE"])
 def test_what_was_sampled_until_delete_is_there_if_wanted(
     agent: Serving, program: subprocess.Popen[bytes], quick: str, asked: str
@@ -239,6 +244,7 @@ def test_what_was_sampled_until_delete_is_there_if_wanted(
     assert 0 < profile.duration_nanos < 60e9
 
 
+@needs_gcc
 def test_a_client_that_goes_away_ends_it(agent: Serving, quick: str) -> None:
     body = json.dumps({"profiler": {quick: None}, "timeout_seconds": 60}).encode()
     head = "POST /profile/cpu HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -258,13 +264,14 @@ def test_a_profiler_that_fails_is_500_with_its_reason(agent: Serving) -> None:
     assert response.json().startswith("Failed to generate pprof data: perf: ")
 
 
+@pytest.mark.system("gcc", "perf")
+@pytest.mark.usefixtures("program")
 def test_a_program_that_is_allowed_is_run(agent: Serving) -> None:
-    if not Path("/usr/bin/perf").exists():
-        pytest.skip("perf is missing")
     response = agent.post({"Perf": "/usr/bin/perf"})
     assert response.status_code == 200, response.text
 
 
+@needs_gcc
 def test_no_sample_is_500_with_what_to_look_for(tmp_path: Path, quick: str) -> None:
     with Serving(tmp_path, "--executable", "no-such-program") as agent:
         response = agent.post(quick)
@@ -275,6 +282,7 @@ def test_no_sample_is_500_with_what_to_look_for(tmp_path: Path, quick: str) -> N
     )
 
 
+@needs_gcc
 def test_a_signal_ends_the_agent_and_what_it_runs(
     tmp_path: Path, program: subprocess.Popen[bytes], quick: str
 ) -> None:
@@ -297,6 +305,7 @@ def scheduled(
     return Serving(tmp_path, "--executable", executable, "--profiler", profiler, *sending, *times)
 
 
+@needs_gcc
 @pytest.mark.parametrize("name", ["perf", "bcc"])
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT], ids=lambda ending: ending.name)
 def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(
@@ -320,6 +329,7 @@ def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(
     assert "Traceback" not in agent.log
 
 
+@needs_gcc
 @pytest.mark.parametrize("moment", ["listening", "samples, for 1 s", "samples, for 3600 s"])
 def test_a_signal_before_a_scheduled_profile_has_a_sample_sends_nothing(
     tmp_path: Path, server: ScriptedServer, quick: str, moment: str
@@ -335,6 +345,7 @@ def test_a_signal_before_a_scheduled_profile_has_a_sample_sends_nothing(
     assert "Traceback" not in agent.log
 
 
+@needs_gcc
 def test_a_profile_that_is_being_sent_when_a_signal_comes_arrives_once(
     tmp_path: Path, program: subprocess.Popen[bytes], server: ScriptedServer, quick: str
 ) -> None:

@@ -74,6 +74,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.system
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_catalogs_are_measured(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
@@ -99,6 +100,7 @@ def test_floods_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.system
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_the_compute_profiler_is_measured_beside_the_bare_tools(tmp_path: Path) -> None:
     """Takes a minute: it starts each profiler and each bare tool on a PostgreSQL, and some compile first."""
@@ -111,6 +113,7 @@ def test_the_compute_profiler_is_measured_beside_the_bare_tools(tmp_path: Path) 
 
 
 @pytest.mark.exhaustive
+@pytest.mark.system
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_latency_trackers_are_measured_beside_perf(tmp_path: Path) -> None:
     """Takes a minute: it starts each tracker twice on a PostgreSQL, and each compiles first."""

@@ -12,6 +12,8 @@ from tests.browser.firefox import PATH, Firefox
 from tests.browser.test_pages import PAGES, SERVICE
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(PATH is None, reason="Firefox is not installed")

@@ -13,6 +13,8 @@ from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
 from tests.collector.recorded_traces import hostile_trace
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def person(browser: Browser, server: Server) -> Iterator[Person]:

@@ -19,6 +19,8 @@ from tests.faults.stacks import profile_of
 from tests.merge.stacked import stacked
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 SERVICE = "/ui/services/apisvc"
 WAITS = "/ui/services/db/latency?type=offcpu"
 PAGES = {

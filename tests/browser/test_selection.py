@@ -10,6 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.chromium import WIDTHS, Person
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 SERVICE = "/ui/services/apisvc"
 MEMORY = "/ui/services/cached?type=heap"
 

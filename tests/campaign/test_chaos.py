@@ -65,6 +65,7 @@ def test_what_heals_is_no_fault(tmp_path: Path) -> None:
     assert "longest time that submits failed while the server was up" in epoch.slowest
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not has_faketime(), reason="faketime is missing")
 def test_when_the_clock_jumps_sleeps_go_on(tmp_path: Path) -> None:
     clock = JumpingClock(tmp_path / "clock")

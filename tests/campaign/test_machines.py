@@ -32,6 +32,7 @@ def connects(place: Place) -> bool:
         return False
 
 
+@pytest.mark.system("root", "iptables")
 @pytest.mark.parametrize("refused", [False, True])
 @pytest.mark.parametrize("answers_only", [False, True])
 def test_connections_are_cut_and_healed(*, refused: bool, answers_only: bool) -> None:
@@ -63,6 +64,7 @@ def test_connections_are_cut_and_healed(*, refused: bool, answers_only: bool) ->
 
 
 @pytest.mark.exhaustive
+@pytest.mark.system
 @pytest.mark.skipif(bool(ceph_cluster.MISSING), reason=ceph_cluster.MISSING)
 @pytest.mark.skipif(bool(postgres_cluster.MISSING), reason=postgres_cluster.MISSING)
 def test_a_lost_profile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ def nothing(_: Squeeze) -> None:
     time.sleep(0.5)
 
 
+@pytest.mark.system("root")
 def test_a_server_that_is_silent_or_dead_is_found(tmp_path: Path, group: ControlGroup) -> None:
     findings = Findings()
     with squeezed(1, tmp_path, group, findings) as squeeze:
@@ -56,6 +57,7 @@ def test_a_server_that_is_silent_or_dead_is_found(tmp_path: Path, group: Control
     assert not group.pids()
 
 
+@pytest.mark.system("root")
 def test_the_limit_is_that_of_all_processes_together(tmp_path: Path, group: ControlGroup) -> None:
     with squeezed(1, tmp_path, group, Findings()) as squeeze:
         assert {*squeeze.collector.members()} == {*group.pids()}

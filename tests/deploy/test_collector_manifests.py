@@ -23,6 +23,7 @@ POD = STATEFUL_SET["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 
 
+@pytest.mark.system("kubectl")
 def test_kustomize_takes_every_file() -> None:
     assert {path.name for path in FOLDER.iterdir()} == {"kustomization.yaml", *KUSTOMIZATION["resources"]}
     made = {manifest["kind"]: manifest for manifest in kustomized(FOLDER)}

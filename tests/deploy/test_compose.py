@@ -92,6 +92,7 @@ def client(server: Server, tmp_path: Path) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_profiles_go_in_and_merges_come_out(client: httpx.Client, server: Server) -> None:
     for profile in (next(new_profiles), next(new_profiles)):
         sent = client.post("/v1/submit", content=profile, headers=bearer(server.submit_key))
@@ -107,6 +108,7 @@ def test_profiles_go_in_and_merges_come_out(client: httpx.Client, server: Server
     assert client.post("/v1/merge?and_combine=true", headers=headers).status_code == 200
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_a_session_of_the_pages_is_for_tls_alone(client: httpx.Client, server: Server) -> None:
     signed_in = client.post(
         "/ui/sign-in", data={"key": server.merge_key}, headers={"Origin": str(client.base_url)}
@@ -116,6 +118,7 @@ def test_a_session_of_the_pages_is_for_tls_alone(client: httpx.Client, server: S
     assert client.get("/ui/").status_code == 200
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_a_body_that_is_too_large_ends_at_the_proxy(client: httpx.Client, server: Server) -> None:
     before = len(server.events("request"))
     sent = client.post("/v1/submit", content=bytes(9 << 20), headers=bearer(server.submit_key))
@@ -123,17 +126,20 @@ def test_a_body_that_is_too_large_ends_at_the_proxy(client: httpx.Client, server
     assert len(server.events("request")) == before
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_an_address_that_asks_too_often_is_told_to_wait(client: httpx.Client) -> None:
     statuses = [client.get("/healthz").status_code for _ in range(400)]
     assert statuses[0] == 200
     assert 429 in statuses
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_a_wave_of_submits_isnt(client: httpx.Client, server: Server) -> None:
     headers = bearer(server.submit_key)
     assert {client.post("/v1/submit", content=b"x", headers=headers).status_code for _ in range(400)} == {400}
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_a_collector_that_stays_away_is_a_bad_gateway_in_the_end(tmp_path: Path) -> None:
     """A step more from location to location, and nginx would end with 500, as if the collector had failed."""
     port = free_port()
@@ -144,6 +150,7 @@ def test_a_collector_that_stays_away_is_a_bad_gateway_in_the_end(tmp_path: Path)
         assert not any("cycle" in line for line in lines)
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_a_collector_that_comes_back_before_the_last_try_gets_the_submit(tmp_path: Path) -> None:
     bound = {"PGOF_BIND_ADDRESS": f"127.0.0.1:{free_port()}"}
     server = Server(tmp_path / "server", bound)
@@ -157,6 +164,7 @@ def test_a_collector_that_comes_back_before_the_last_try_gets_the_submit(tmp_pat
             assert sent.result(60).status_code == 204
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_metrics_stay_inside(client: httpx.Client, server: Server) -> None:
     assert server.client.get("/metrics").status_code == 200
     assert client.get("/metrics").status_code == 404

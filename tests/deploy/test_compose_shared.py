@@ -93,6 +93,7 @@ NAMING = [
 ]
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_requests_of_a_service_reach_one_collector_and_services_are_spread(
     client: httpx.Client, upstreams: list[Upstream]
 ) -> None:
@@ -106,6 +107,7 @@ def test_requests_of_a_service_reach_one_collector_and_services_are_spread(
     assert {*homes} == {0, 1, 2}
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_requests_that_name_no_service_are_spread(client: httpx.Client, upstreams: list[Upstream]) -> None:
     for path in ("/v1/submit", "/v1development/profiles", "/profiling/v1/input", "/v1/submit?service="):
         for _ in range(30):
@@ -131,6 +133,7 @@ def hangs(upstream: Upstream) -> None:
     upstream.happens = wait
 
 
+@pytest.mark.system("nginx", "openssl")
 @pytest.mark.parametrize("fault", [refused, dies, hangs])
 def test_no_submit_fails_because_of_one_collector(
     client: httpx.Client, upstreams: list[Upstream], fault: Callable[[Upstream], None]
@@ -150,6 +153,7 @@ def test_no_submit_fails_because_of_one_collector(
     assert len(upstreams[1].paths) < 30
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_collectors_that_were_gone_one_after_another_are_asked_at_once(
     upstreams: list[Upstream], tmp_path: Path
 ) -> None:
@@ -176,6 +180,7 @@ def refuses(upstream: Upstream) -> None:
     upstream.happens = refuse
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_what_one_collector_refuses_is_asked_elsewhere(
     client: httpx.Client, upstreams: list[Upstream]
 ) -> None:
@@ -186,6 +191,7 @@ def test_what_one_collector_refuses_is_asked_elsewhere(
             assert client.post(f"{path}?service=service-{number}", content=b"x").status_code == 204
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_what_all_collectors_refuse_is_refused_with_the_reason(
     client: httpx.Client, upstreams: list[Upstream]
 ) -> None:
@@ -199,6 +205,7 @@ def test_what_all_collectors_refuse_is_refused_with_the_reason(
         assert sum(len(upstream.paths) for upstream in upstreams) <= 4
 
 
+@pytest.mark.system("nginx", "openssl")
 @pytest.mark.parametrize("at_first", ["refused", "503", "one 503, then refused"])
 def test_what_no_collector_answers_ends_with_what_the_last_try_met(
     upstreams: list[Upstream], tmp_path: Path, at_first: str
@@ -219,6 +226,7 @@ def test_what_no_collector_answers_ends_with_what_the_last_try_met(
     assert "cycle" not in (tmp_path / "error.log").read_text()
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_a_capture_that_fails_is_not_repeated(client: httpx.Client, upstreams: list[Upstream]) -> None:
     for upstream in upstreams:
         upstream.happens = lambda handler: handler.send_error(502)
@@ -235,6 +243,7 @@ def collectors(folder: Path) -> Iterator[list[Server]]:
         ]
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_a_collector_that_is_killed_or_stopped_fails_no_submit(tmp_path: Path) -> None:
     """Each of the three has a catalog of its own: what counts here is who answers."""
     with collectors(tmp_path) as servers:

@@ -27,6 +27,7 @@ POD = DAEMON_SET["spec"]["template"]["spec"]
 OPTIONS = pgo_agent.cli.parser().parse_args([*CONTAINER["command"][1:], *CONTAINER["args"]])
 
 
+@pytest.mark.system("kubectl")
 def test_kustomize_takes_every_file() -> None:
     assert {path.name for path in FOLDER.iterdir()} == {"kustomization.yaml", *KUSTOMIZATION["resources"]}
     made = {manifest["kind"]: manifest for manifest in kustomized(FOLDER)}

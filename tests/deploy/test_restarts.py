@@ -107,6 +107,7 @@ def test_the_socket_is_systemds(tmp_path: Path, zygote: Zygote) -> None:
         check_restarts(server, Load(tmp_path, server.base_url), server.stop)
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_the_socket_is_systemds_behind_nginx(tmp_path: Path, zygote: Zygote) -> None:
     """nginx is there for a process that dies and can't answer the requests that it had begun."""
     with (
@@ -118,6 +119,7 @@ def test_the_socket_is_systemds_behind_nginx(tmp_path: Path, zygote: Zygote) -> 
         check_restarts(server, load, server.stop, server.kill)
 
 
+@pytest.mark.system("nginx", "openssl")
 def test_the_socket_is_gone_meanwhile_behind_nginx(tmp_path: Path) -> None:
     """nginx waits for the next container, as in compose."""
     address = f"127.0.0.1:{free_port()}"

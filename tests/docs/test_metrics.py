@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,31 +71,26 @@ def test_every_metric_of_ours_is_on_the_dashboard() -> None:
     }
 
 
-@pytest.fixture(scope="module")
-def promtool() -> str:
-    found = shutil.which("promtool")
-    if found is None:
-        pytest.skip("promtool (Debian: prometheus) is not installed")
-    return found
-
-
-def test_prometheus_takes_what_the_collector_says(promtool: str, exposition: str) -> None:
+@pytest.mark.system("promtool")
+def test_prometheus_takes_what_the_collector_says(exposition: str) -> None:
     finished = subprocess.run(
-        [promtool, "check", "metrics"], input=exposition, capture_output=True, text=True, check=False
+        ["promtool", "check", "metrics"], input=exposition, capture_output=True, text=True, check=False
     )
     assert (finished.returncode, finished.stdout + finished.stderr) == (0, "")
 
 
-def test_prometheus_takes_the_alerts(promtool: str) -> None:
+@pytest.mark.system("promtool")
+def test_prometheus_takes_the_alerts() -> None:
     finished = subprocess.run(
-        [promtool, "check", "rules", ALERTS], capture_output=True, text=True, check=False
+        ["promtool", "check", "rules", ALERTS], capture_output=True, text=True, check=False
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     (count,) = re.findall(r"SUCCESS: (\d+) rules found", finished.stdout)
     assert int(count) == len([*expressions_of_the_alerts()])
 
 
-def test_prometheus_takes_the_questions_of_the_dashboard(promtool: str, tmp_path: Path) -> None:
+@pytest.mark.system("promtool")
+def test_prometheus_takes_the_questions_of_the_dashboard(tmp_path: Path) -> None:
     plain = [
         each.replace("$__rate_interval", "5m").replace("$instance", ".*")
         for each in expressions_of_the_dashboard()
@@ -104,5 +98,7 @@ def test_prometheus_takes_the_questions_of_the_dashboard(promtool: str, tmp_path
     rules = [{"record": f"panel:{number}", "expr": each} for number, each in enumerate(plain)]
     file = tmp_path / "rules.yml"
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))  # JSON is YAML
-    finished = subprocess.run([promtool, "check", "rules", file], capture_output=True, text=True, check=False)
+    finished = subprocess.run(
+        ["promtool", "check", "rules", file], capture_output=True, text=True, check=False
+    )
     assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -15,15 +15,12 @@ from tests.gains.costs import Compared, in_turns, instructions
 from tests.gains.page import INSTRUMENTED, NONE, OURS, Gain
 from tests.gains.programs import ROOT
 
-_MISSING = [
-    tool for tool in ("clang", "gcc", "llvm-profdata", "perf", "valgrind") if shutil.which(tool) is None
-]
-needs_tools = pytest.mark.skipif(bool(_MISSING), reason=f"missing: {', '.join(_MISSING)}")
+needs_tools = pytest.mark.system("clang", "gcc", "llvm-profdata", "perf", "valgrind")
 
 
 def can_count() -> bool:
     """Say whether clang can build instrumented programs: its runtime is a package of its own."""
-    if _MISSING:
+    if shutil.which("clang") is None:
         return False
     asked = ["clang", "-print-runtime-dir"]
     folder = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()

@@ -38,6 +38,7 @@ def test_transactions_are_the_same_each_time(load: str, statements: int) -> None
     assert len({*re.findall(r"SELECT abalance .* aid = (\d+)", text)}) == 20
 
 
+@pytest.mark.system
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_a_server_of_ones_own_is_measured() -> None:
     with running_postgres(1, "pg-own", _INSTALLED[-1]) as cluster:

@@ -15,6 +15,8 @@ from tests.interop.nginx_process import running_nginx
 from tests.server import Server
 
 PROFILE = Path(__file__).parents[1] / "testdata" / "profiles" / "apisvc-v1-s1-002.pb.gz"
+_PROXIED = ("nginx-buffers", "nginx-streams")
+_WAYS = ["direct", *(pytest.param(way, marks=pytest.mark.system("nginx")) for way in _PROXIED)]
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +26,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="session", params=["direct", "nginx-buffers", "nginx-streams"])
+@pytest.fixture(
+    scope="session",
+    params=_WAYS,
+)
 def url(
     request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

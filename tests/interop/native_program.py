@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -14,9 +13,7 @@ SOURCE: Final = Path(__file__).parents[2] / "docs" / "tutorial-c" / "json.c"
 # As the tutorial has them. Frame pointers give perf the callers.
 FLAGS: Final = ("-O2", "-g", "-fdebug-info-for-profiling", "-fno-omit-frame-pointer")
 _NEEDED = ("clang", "llvm-profdata", "llvm-symbolizer", "perf")
-_MISSING = [tool for tool in _NEEDED if shutil.which(tool) is None]
-
-needs_clang_and_perf = pytest.mark.skipif(bool(_MISSING), reason=f"missing: {', '.join(_MISSING)}")
+needs_clang_and_perf = pytest.mark.system(*_NEEDED)
 
 
 def run(*command: str | Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from tests.server import Server
 
 pytestmark = [
     needs_gcc,
-    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl isn't installed"),
+    pytest.mark.system("openssl"),
 ]
 KEY = "of-the-agent"
 LIVE = "/ui/services/db/live"

@@ -14,6 +14,8 @@ from tests.interop.nginx_process import running_nginx
 from tests.oracle.oracle import go_root
 from tests.server import Server
 
+pytestmark = pytest.mark.system("curl")
+
 
 def plus(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(one + other for one, other in zip(left, right, strict=True))

@@ -16,6 +16,8 @@ from tests.interop.failing import fails, told, uploads
 from tests.interop.test_pyroscope import NODE, has_function, installed, running, statuses, wait_for
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 _PROGRAMS = Path(__file__).parent / "clients" / "datadog"
 _UPLOAD = "/profiling/v1/input"
 _OPEN = {"PGOF_DATADOG_OPEN": "true"}

@@ -18,6 +18,8 @@ from tests.interop.failing import fails
 from tests.interop.test_pyroscope import installed
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 PROGRAM = Path(__file__).parent / "clients" / "otlp" / "export.py"
 _PATIENCE_SECONDS = 300.0
 

@@ -18,7 +18,7 @@ from tests.interop.go_toolchain import go
 from tests.interop.postgres_cluster import MISSING, Cluster, running_postgres
 from tests.server import Server
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+pytestmark = [pytest.mark.system, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 IN_REQUESTS = {"bcc": "BccProfile", "perf": "Perf", "bpftrace": "Bpftrace"}
 SECONDS = 6
 # So many samples that chance has no part in the outcome.

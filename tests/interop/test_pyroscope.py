@@ -75,6 +75,7 @@ def statuses(server: Server, path: str) -> set[int]:
     return {line["status"] for line in server.events("request") if line["path"] == path}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("version", "path"), [("0.8.7", "/ingest"), ("1.4.0", "/push.v1.PusherService/Push")]
 )
@@ -94,6 +95,7 @@ def test_a_python_program_pushes_its_profiles(tmp_path: Path, version: str, path
         assert answer.status_code == 404
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("package", ["@pyroscope/nodejs", "pyroscope-nodejs-0.4"])
 def test_a_node_program_pushes_its_profiles(tmp_path: Path, package: str) -> None:
     folder = installed("pyroscope-nodejs")
@@ -112,6 +114,7 @@ def test_a_node_program_pushes_its_profiles(tmp_path: Path, package: str) -> Non
         assert statuses(server, "/ingest") == {200}
 
 
+@pytest.mark.system
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("version", "path"), [("0.8.7", "/ingest"), ("1.4.0", "/push.v1.PusherService/Push")]
@@ -139,6 +142,7 @@ def test_a_python_program_outlives_a_wrong_key_a_500_and_an_outage(
             assert has_function(server, "py.shop", "process_cpu", "count_in_python")
 
 
+@pytest.mark.system
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("package", ["@pyroscope/nodejs", "pyroscope-nodejs-0.4"])
 def test_a_node_program_outlives_a_wrong_key_a_500_and_an_outage(tmp_path: Path, package: str) -> None:

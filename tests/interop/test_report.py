@@ -86,12 +86,10 @@ def test_a_program_has_all_functions_of_its_own_profile(
     assert found["edges"]["unknown"] > 0
 
 
+@pytest.mark.system("nm")
 def test_nm_of_the_system_does_too(folder: Path, program: Path, profile: Path) -> None:
-    nm = shutil.which("nm")
-    if nm is None:
-        pytest.skip("nm (binutils) is not installed")
     symbols = folder / "symbols"
-    symbols.write_bytes(subprocess.run([nm, program], check=True, capture_output=True).stdout)
+    symbols.write_bytes(subprocess.run(["nm", program], check=True, capture_output=True).stdout)
     assert coverage(profile, symbols)["functions"]["present"] == pytest.approx(1)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -28,6 +27,8 @@ from tests.faults.stacks import profile_of
 from tests.interop.nginx_process import LOG, running_nginx
 from tests.oracle.oracle import go_root
 from tests.server import Server, bearer
+
+pytestmark = pytest.mark.system("nginx", "curl")
 
 _FETCH = Path(__file__).parents[2] / "deploy" / "pipeline" / "pgo_fetch.py"
 _PATIENCE_SECONDS = 120.0
@@ -132,7 +133,6 @@ def check_tree(server: Server, asked: Asked, above: Sequence[str], names: set[st
     return steps[0]
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is missing")
 def test_the_root_is_as_long_as_the_client_waited(tmp_path: Path) -> None:
     """Takes over 20 s on a busy machine: 5 % of how long each client waits are longer than its pauses."""
     file = tmp_path / "cpu.pb.gz"

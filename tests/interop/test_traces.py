@@ -38,6 +38,7 @@ AGENT = Path(sys.executable).with_name("pgo-agent")
 FETCH = Path(__file__).parents[2] / "deploy" / "pipeline" / "pgo_fetch.py"
 
 
+@pytest.mark.system("nginx")
 def test_the_tree_begins_at_the_proxy(tmp_path: Path) -> None:
     with (
         tracing(tmp_path / "collector") as server,
@@ -116,6 +117,7 @@ def check_own(server: Server, sent: Sent) -> int:
     return taken
 
 
+@pytest.mark.system("nginx")
 def test_a_thousand_requests_behind_the_proxy_have_a_tree_each(tmp_path: Path) -> None:
     """Takes over 20 s on a busy machine: a thousand submits, of which every second one is signed."""
     with (
@@ -133,6 +135,7 @@ def test_a_thousand_requests_behind_the_proxy_have_a_tree_each(tmp_path: Path) -
         assert len(TraceReader(server.data / FILE).summaries(TraceQuery(limit=2000))) == 500
 
 
+@pytest.mark.system("nginx")
 def test_a_request_that_is_slow_on_purpose_is_slow_in_its_trace(tmp_path: Path) -> None:
     """Takes over 10 s: the catalog is locked for so long, which no other step on a busy machine takes."""
     with (
@@ -286,6 +289,7 @@ def test_each_profile_that_is_scraped_has_a_trace(tmp_path: Path) -> None:
             assert agent_steps(requests_of(server, trace, 2)) == ["scrape", "spool", "send"]
 
 
+@pytest.mark.system("nginx")
 def test_files_that_the_agent_submits_are_one_trace_behind_the_proxy(tmp_path: Path) -> None:
     with (
         tracing(tmp_path / "collector") as server,

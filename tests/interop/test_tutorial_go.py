@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 
@@ -20,7 +19,7 @@ MOST_ROUNDS = 50
 HOT = 50_000_000  # ns
 SHORTER = {r"(pb\.gz|\$build) \d00\b": r"\1 60", "seq 21": "seq 3"}
 
-pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+pytestmark = pytest.mark.system("curl")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -28,8 +27,7 @@ ROOT = Path("/tmp/tutorial-postgres")  # noqa: S108 - as the page has it
 
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.skipif(os.geteuid() != 0, reason="the tutorial is for root"),
-    pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
+    pytest.mark.system("root", "curl"),
 ]
 Paste = Callable[[str], str]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -23,7 +22,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "tutorial-waits.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.skipif(os.geteuid() != 0, reason="the tutorial is for root"),
+    pytest.mark.system("root"),
 ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -22,8 +21,7 @@ from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.command import pprof_merge
 
-_MISSING = [tool for tool in ("clang", "llvm-profdata", "llvm-symbolizer") if shutil.which(tool) is None]
-pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"missing: {', '.join(_MISSING)}")
+pytestmark = pytest.mark.system("clang", "llvm-profdata", "llvm-symbolizer")
 
 SOURCE = """
 int odd, even;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from pprof_merge.formats.llvm import llvm_sample_profile
 
 from tests.merge.native import CPU, LARGEST, Frame, Leaf, native
 
-needs_llvm = pytest.mark.skipif(shutil.which("llvm-profdata") is None, reason="llvm-profdata is missing")
+needs_llvm = pytest.mark.system("llvm-profdata")
 
 
 def text(*lines: str) -> bytes:

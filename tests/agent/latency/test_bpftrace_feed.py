@@ -334,6 +334,7 @@ def test_the_waiting_function_is_found(  # noqa: PLR0917 - pytest passes them by
 
 
 @needs_bpftrace
+@pytest.mark.system("bpftrace")
 @pytest.mark.parametrize("tracker", [tracker.name for tracker in TRACKERS.values() if tracker.script])
 def test_each_script_runs(tracker: str) -> None:
     probe(TRACKERS[tracker], BPFTRACE)
@@ -357,6 +358,7 @@ def test_a_storm_is_counted_and_bounded(binary: Path) -> None:
 
 
 @needs_bpftrace
+@pytest.mark.system("bpftrace")
 def test_a_running_script_can_not_be_changed() -> None:
     with tracking("irq", {}, BPFTRACE) as (session, _):
         before = session.settings
@@ -368,6 +370,7 @@ def test_a_running_script_can_not_be_changed() -> None:
 
 
 @needs_bpftrace
+@pytest.mark.system("bpftrace")
 def test_over_http_and_in_the_command(tmp_path: Path) -> None:
     with Serving(tmp_path, "--latency-backend", "bpftrace") as agent:
         url, client = "/latency/irq", agent.client
@@ -388,6 +391,7 @@ def test_over_http_and_in_the_command(tmp_path: Path) -> None:
 
 
 @needs_bpftrace
+@pytest.mark.system("bpftrace")
 def test_a_missing_tracepoint_is_named() -> None:
     known = TRACKERS["irq"]
     tracker = replace(known, script=known.script.replace("irq_handler_exit", "no_such"))

@@ -17,8 +17,6 @@ from tests.agent.serving import AGENT, Serving
 from tests.agent.test_backends import AS_NOBODY, needs_root
 from tests.terminal import on_terminal
 
-pytestmark = needs_gcc
-
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -27,6 +25,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("waits"))
 
 
+@needs_gcc
 def test_it_prints_and_writes_what_a_program_waits_for(binary: Path, tmp_path: Path) -> None:
     output = tmp_path / "offcpu.pb.gz"
     with waiting(binary, "sleep") as process:
@@ -48,6 +47,7 @@ def test_it_prints_and_writes_what_a_program_waits_for(binary: Path, tmp_path: P
     assert sum(sample.delay for sample in samples) == found["total_ns"]
 
 
+@needs_gcc
 def test_a_person_sees_it_grow(binary: Path) -> None:
     with waiting(binary, "sleep") as process:
         pid = str(process.pid)
@@ -83,6 +83,7 @@ def test_an_ordinary_user_is_told_what_is_missing() -> None:
     assert "it works only as root" in done.stderr
 
 
+@needs_gcc
 def test_profiles_are_submitted_one_after_another(
     binary: Path, tmp_path: Path, server: ScriptedServer
 ) -> None:

@@ -14,7 +14,6 @@ from tests.agent.busy import needs_gcc
 from tests.agent.latency.waiting import MS, NAME, build, obstacle, samples_of, wait_until, waiting
 from tests.agent.serving import Serving
 
-pytestmark = needs_gcc
 URL = "/latency/offcpu"
 
 
@@ -37,6 +36,7 @@ def client(agent: Serving) -> Iterator[httpx.Client]:
     agent.client.delete(URL)
 
 
+@needs_gcc
 def test_a_tracker_from_start_to_end(agent: Serving, client: httpx.Client, binary: Path) -> None:
     assert client.get(URL).json() == {"tracker": "offcpu", "running": False}
     with waiting(binary, "sleep") as process:
@@ -83,6 +83,7 @@ def test_a_tracker_from_start_to_end(agent: Serving, client: httpx.Client, binar
         assert agent.children() == []
 
 
+@needs_gcc
 def test_what_waits_is_listed(client: httpx.Client, binary: Path) -> None:
     with waiting(binary, "storm") as process:  # which waits until it reads a line, and then for good
         assert process.stdin
@@ -98,6 +99,7 @@ def test_what_waits_is_listed(client: httpx.Client, binary: Path) -> None:
         assert "__x64_sys_pause" in found["functions"]
 
 
+@needs_gcc
 def test_a_profile_has_only_what_passes_the_filters_since_it_was_asked_for(
     client: httpx.Client, binary: Path
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_profile_has_only_what_passes_the_filters_since_it_was_asked_for(
             assert {sample.labels["pid"] for sample in found} == {process.pid}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
 def test_what_does_not_run_can_not_be_changed(client: httpx.Client, method: str) -> None:
     refused = client.request(method, URL, json={})
@@ -123,6 +126,7 @@ def test_what_does_not_run_can_not_be_changed(client: httpx.Client, method: str)
         assert client.get(f"{URL}/{path}").status_code == 412
 
 
+@pytest.mark.system
 def test_wrong_requests_are_refused(client: httpx.Client) -> None:
     assert client.put("/latency/cpu", json={}).status_code == 404
     assert client.put(URL, content=b"{}").status_code == 415
@@ -139,6 +143,7 @@ def test_wrong_requests_are_refused(client: httpx.Client) -> None:
         assert client.get(f"{URL}/profile", params={"seconds": seconds}).status_code == 422
 
 
+@pytest.mark.system
 def test_a_client_that_goes_away_ends_its_stream(agent: Serving, client: httpx.Client) -> None:
     assert client.put(URL, json={"threshold": "1000s"}).status_code == 201
 
@@ -166,6 +171,7 @@ def test_all_need_the_key(tmp_path: Path) -> None:
         assert agent.client.get("/latency", headers=headers).status_code == 200
 
 
+@pytest.mark.system
 def test_the_end_of_the_agent_ends_all(tmp_path: Path) -> None:
     with Serving(tmp_path) as agent:
         started = agent.client.put(URL, json={"threshold": "1000s"})

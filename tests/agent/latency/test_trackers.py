@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -120,7 +119,7 @@ def test_the_waiting_functions_are_found_with_their_delays(
             assert not [name for name in sample.functions if "irq" in name and name.startswith("asm_sysvec")]
 
 
-@pytest.mark.skipif(not shutil.which("tc"), reason="tc (Debian: iproute2) is missing")
+@pytest.mark.system("tc")
 @needs_root
 def test_a_packet_that_waits_in_a_queue_is_its_senders(binary: Path) -> None:
     """The device sends 125 bytes in 1 ms; a timer's interrupt, in any thread, takes the next packet."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 import signal
 import subprocess
 import time
@@ -176,7 +175,7 @@ def test_a_token_that_cannot_be_read_or_sent_is_told_without_it(
     assert not targets.asked
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl isn't installed")
+@pytest.mark.system("openssl")
 def test_tls_is_checked_with_the_authority_that_is_named(scraping: Scraping, tmp_path: Path) -> None:
     certificate = tmp_path / "certificate.pem"
     subject = ["-subj", "/CN=target", "-addext", "subjectAltName=IP:127.0.0.1"]
