@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS)
 QUICK := tests/proto tests/merge tests/docs \
 	--ignore=tests/merge/test_hostile.py --ignore=tests/merge/test_hostile_outputs.py \
 	$(addprefix tests/collector/,$(addsuffix .py,blobs/test_seals catalog/test_catalog \
-	catalog/test_fingerprint_cache http/test_abandoned http/test_key http/test_routes model/test_names \
+	catalog/test_fingerprint_cache http/test_layers http/test_key http/test_routes model/test_names \
 	routes/test_profefe_faults routes/test_profefe_ids serve/test_background serve/test_event_loop \
 	starting/test_starting store/test_store submits/test_batcher))
 SPEEDSCOPE := collector/pgo_collector/ui/speedscope

@@ -42,7 +42,7 @@ def seal(inputs: bytes) -> bytes:
 
 def is_sealed(content: bytes) -> bool:
     """Return whether a file with this content ends as a sealed blob does."""
-    return _footer(content[-FOOTER_BYTES:]) is not None
+    return content.endswith(_NOTHING) and _footer(content[-FOOTER_BYTES:]) is not None
 
 
 def seal_size(tail: bytes) -> int:

@@ -213,7 +213,8 @@ def add_profiles(
     # Sorted, so that two transactions with the same names wait for each other, and not both for ever.
     ordered = sorted(entries, key=lambda entry: entry[0])
     every = dict.fromkeys(name.series for name, _ in ordered)
-    ids = {**known, **_put_every_series(connection, [series for series in every if series not in known])}
+    missing = [series for series in every if series not in known]
+    ids = {**known, **_put_every_series(connection, missing)} if missing else known
     rows = [_blob_row(ids[name.series], name, facts, name.identity.time_nanos, 0) for name, facts in ordered]
     if _PUT_BLOBS.each(connection, rows) < len(rows):
         return False
@@ -259,7 +260,9 @@ def delete_blobs(connection: sa.Connection, ids: Iterable[int]) -> None:
 def _blob_row(
     series: int, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int
 ) -> dict[str, int | str]:
-    mark, second_mark = _marks(name)
+    # Two numbers of 40 bits, hashed from the name; their sums over millions of blobs fit 63 bits.
+    number = int.from_bytes(hashlib.sha256(str(name).encode()).digest())
+    mask = (1 << _MARK_BITS) - 1
     return {
         "series_id": series,
         **name.identity._asdict(),
@@ -269,8 +272,8 @@ def _blob_row(
         "samples": facts.samples,
         "inputs_size": inputs_size,
         "live": True,
-        "mark": mark,
-        "second_mark": second_mark,
+        "mark": number & mask,
+        "second_mark": number >> _MARK_BITS & mask,
     }
 
 
@@ -346,13 +349,6 @@ def _new_series(connection: sa.Connection, series: Series) -> int:
 def _key(series: Series) -> dict[str, str]:
     """Return the columns that identify a series."""
     return {"service": series.service, "type": series.type, "labels": series.labels_text}
-
-
-def _marks(name: BlobName) -> tuple[int, int]:
-    """Return two numbers of 40 bits, hashed from a name; their sums over millions of blobs fit 63 bits."""
-    number = int.from_bytes(hashlib.sha256(str(name).encode()).digest())
-    mask = (1 << _MARK_BITS) - 1
-    return number & mask, number >> _MARK_BITS & mask
 
 
 def _blob(  # noqa: PLR0917 - called with thousands of rows

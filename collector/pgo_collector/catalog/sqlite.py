@@ -71,7 +71,7 @@ class SQLite:
         Raises CatalogUnreadable.
         """
         try:
-            with self._changing() as connection:
+            with self.writing() as connection:
                 self._make_tables(connection)
         except sa.exc.DatabaseError as error:
             self.close()
@@ -92,8 +92,10 @@ class SQLite:
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """Begin a transaction on the one connection that writes."""
-        with self._noting_damage(), self._changing() as connection:
-            yield connection
+        if self._writer is None:
+            self._writer = self._engine.connect().execution_options(writes=True)
+        with self._noting_damage(), self._writer.begin(), driver_errors(self._writer):
+            yield self._writer
 
     @contextmanager
     def looking(self) -> Iterator[sa.Connection]:
@@ -131,7 +133,7 @@ class SQLite:
     def clear(self) -> None:
         """Replace all tables but the outbox by empty ones; delete the whole file if it is damaged."""
         try:
-            with self._changing() as connection:
+            with self.writing() as connection:
                 found = _damage_in(connection)
                 if not found:
                     _remake_tables(connection)
@@ -174,13 +176,6 @@ class SQLite:
             _note_major(connection)
         elif not version.is_usable and _remake_tables(connection):
             _log.warning("catalog tables replaced")
-
-    @contextmanager
-    def _changing(self) -> Iterator[sa.Connection]:
-        if self._writer is None:
-            self._writer = self._engine.connect().execution_options(writes=True)
-        with self._writer.begin(), driver_errors(self._writer):
-            yield self._writer
 
     @contextmanager
     def _noting_damage(self) -> Iterator[None]:

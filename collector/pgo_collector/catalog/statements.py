@@ -30,6 +30,8 @@ from pgo_collector.traces.spans import place
 _LONGEST_TEXT = 1000
 # How each driver takes values by name.
 _PARAMSTYLES = {"sqlite": "named", "postgresql": "pyformat"}
+# The database that gets the values of many runs in one statement.
+_TAKES_ALL = "postgresql"
 
 Row = tuple[Any, ...]
 Values = Mapping[str, int | str]
@@ -57,25 +59,26 @@ class _Prepared(ABC):
 
     def _run(self, connection: sa.Connection, values: Values | Sequence[Values]) -> Any:
         """Run the statement once, or once for each of several values; return the driver's cursor."""
-        text = self._text(connection.dialect, is_many=not isinstance(values, Mapping))
+        dialect, is_many = connection.dialect, not isinstance(values, Mapping)
+        driver: Any = connection.connection.driver_connection
+        text = self._texts.get((dialect.name, is_many)) or self._made_text(dialect, is_many=is_many)
         started = time.monotonic_ns()
         if isinstance(values, Mapping):
-            cursor = _driver(connection).execute(text, values)
-        elif _takes_all(connection.dialect):
+            cursor = driver.execute(text, values)
+        elif dialect.name == _TAKES_ALL:
             numbered = [{_NUMBER: number, **each} for number, each in enumerate(values)]
-            cursor = _driver(connection).execute(text, {_ALL: json.dumps(numbered)})
+            cursor = driver.execute(text, {_ALL: json.dumps(numbered)})
         else:
-            cursor = _driver(connection).executemany(text, values)
+            cursor = driver.executemany(text, values)
         _trace(text, started)
         return cursor
 
-    def _text(self, dialect: sa.Dialect, *, is_many: bool) -> str:
-        text = self._texts.get((dialect.name, is_many))
-        if text is None:
-            by_name: sa.Dialect = type(dialect)(paramstyle=_PARAMSTYLES[dialect.name])  # type: ignore[call-arg] # of DefaultDialect
-            made = self._of_all(by_name) if is_many and _takes_all(dialect) else self._of_one(by_name)
-            text = self._texts[dialect.name, is_many] = made
-        return text
+    def _made_text(self, dialect: sa.Dialect, *, is_many: bool) -> str:
+        by_name: sa.Dialect = type(dialect)(paramstyle=_PARAMSTYLES[dialect.name])  # type: ignore[call-arg] # of DefaultDialect
+        takes_all = is_many and dialect.name == _TAKES_ALL
+        made = self._of_all(by_name) if takes_all else self._of_one(by_name)
+        self._texts[dialect.name, is_many] = made
+        return made
 
     @abstractmethod
     def _of_one(self, dialect: sa.Dialect) -> str:
@@ -95,8 +98,8 @@ class PreparedQuery(_Prepared):
 
     def every(self, connection: sa.Connection, values: Sequence[Values]) -> list[list[Row]]:
         """Run the query with each of these values; return the rows of each."""
-        if not values or not _takes_all(connection.dialect):
-            return [self.rows(connection, each) for each in values]
+        if not values or connection.dialect.name != _TAKES_ALL:
+            return [self._run(connection, each).fetchall() for each in values]
         found: list[list[Row]] = [[] for _ in values]
         for number, *row in self._run(connection, values):
             found[number].append(tuple(row))
@@ -154,11 +157,6 @@ class PreparedInsert(_Prepared):
 
     def _insert(self, dialect: sa.Dialect) -> Any:
         return import_module(f"sqlalchemy.dialects.{dialect.name}").insert(self._table)
-
-
-def _takes_all(dialect: sa.Dialect) -> bool:
-    """Return whether the database gets the values of many runs in one statement."""
-    return dialect.name == "postgresql"
 
 
 def _with_columns(expression: T, used: dict[str, TypeEngine[Any]]) -> T:
@@ -242,10 +240,6 @@ def _found_in_sqlite(condition: _IsFound, compiler: SQLCompiler, **how: Any) -> 
 def _found_in_postgresql(condition: _IsFound, compiler: SQLCompiler, **how: Any) -> str:
     column, ids = (compiler.process(each, **how) for each in condition.clauses)
     return f"{column} = ANY (ARRAY{ids})"
-
-
-def _driver(connection: sa.Connection) -> Any:
-    return connection.connection.driver_connection
 
 
 @contextmanager

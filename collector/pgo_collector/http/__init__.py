@@ -4,7 +4,7 @@ In: `keys` and `auth` (who may do what), `parameters` and `selections` (the quer
 bodies). Out: `answers` (JSON, downloads, and their headers), `problems` (errors as RFC 9457, or as the
 clients of another protocol expect them).
 
-Around every route: `access_log` and `abandoned` are ASGI layers, `traces` sends the traces of slow requests,
-and `context` is what layers and routes know about a request. `openapi` describes the routes, and
+Around every route: `layers` has the access log and what answers cancelled requests, `traces` sends the
+traces, and `context` is what layers and routes know about a request. `openapi` describes the routes, and
 `session_secret` is what signs the sessions of the pages.
 """

@@ -11,6 +11,8 @@ from pgo_collector.errors import LabelsInvalid
 
 SERVICE_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 MOST_LABELS = 16
+# Labels of stored series, which the clients of other protocols may have sent: as many as fit in a path.
+_MOST_STORED = 1 << 10
 # Bytes of a label as text. It is a folder in the blob's path, and file systems take no longer names.
 _LONGEST_LABEL = 255
 # Bytes of a series' folders. A path may have 4,095 bytes. The rest is for the day, the blob's file name, and
@@ -37,7 +39,7 @@ class Series(NamedTuple):
     @classmethod
     def parse(cls, service: str, type_: str, labels_text: str) -> Series:
         """Return the series with this `labels_text`. Raises LabelsInvalid."""
-        labels = sorted(_parsed(labels_text).items())
+        labels = sorted(parse_label_values(labels_text, _MOST_STORED).items())
         return cls(
             service,
             type_,
@@ -48,12 +50,13 @@ class Series(NamedTuple):
     @property
     def labels_text(self) -> str:
         """Return the labels as `k=v,k2=v2`: percent-encoded, sorted by key, dropped ones without a value."""
-        return ",".join(self._texts)
+        return ",".join(map(_text, sorted((*self.labels, *((key, "") for key in self.dropped)))))
 
     @property
     def folders(self) -> str:
         """Return the path below `blobs/` of the folder that holds the series' days."""
-        return "/".join((self.service, self.type, *self._texts))
+        labels = self.labels_text.replace(",", "/")  # a comma in a label is percent-encoded
+        return "/".join(filter(None, (self.service, self.type, labels)))
 
     def check_path(self) -> None:
         """Raise LabelsInvalid if the paths of the series' blobs would be too long."""
@@ -82,10 +85,6 @@ class Series(NamedTuple):
         """
         return self._replace(dropped=tuple(sorted({*self.dropped, *other.dropped})))
 
-    @property
-    def _texts(self) -> list[str]:
-        return [*map(_text, sorted((*self.labels, *((key, "") for key in self.dropped))))]
-
 
 def parse_labels(text: str) -> Labels:
     """Return the labels of `k=v,k2=v2` with percent-encoded parts; a label without a value is left out.
@@ -95,22 +94,21 @@ def parse_labels(text: str) -> Labels:
     return tuple(sorted((key, value) for key, value in parse_label_values(text).items() if value))
 
 
-def parse_label_values(text: str) -> dict[str, str]:
+def parse_label_values(text: str, most: int = MOST_LABELS) -> dict[str, str]:
     """Return the value of each key in the text of labels; a value may be empty. Raises LabelsInvalid."""
-    labels = _parsed(text)
-    if len(labels) > MOST_LABELS:
-        raise LabelsInvalid(f"{len(labels)} labels; the limit is {MOST_LABELS}")
-    return labels
-
-
-def _parsed(text: str) -> dict[str, str]:
     labels: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not equals:
             raise LabelsInvalid(f"{part[:50]!r} is not a label: write key=value")
         _add(labels, unquote_part(key), unquote_part(value))
+    _check_count(labels, most)
     return labels
+
+
+def _check_count(labels: Collection[str], most: int) -> None:
+    if len(labels) > most:
+        raise LabelsInvalid(f"{len(labels)} labels; the limit is {most}")
 
 
 def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
@@ -121,8 +119,7 @@ def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
     labels: dict[str, str] = {}
     for key, value in pairs:
         _add(labels, _plain(key), _plain(value))
-    if len(labels) > most:
-        raise LabelsInvalid(f"{len(labels)} labels; the limit is {most}")
+    _check_count(labels, most)
     return tuple(sorted((key, value) for key, value in labels.items() if value))
 
 

@@ -13,9 +13,8 @@ from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.catalog.summaries import Summaries
 from pgo_collector.connections.drained_body import DrainBody
-from pgo_collector.http.abandoned import AnswerCancelled, CancelAbandoned
-from pgo_collector.http.access_log import AccessLog
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.layers import AccessLog, AnswerCancelled
 from pgo_collector.http.problems import install_error_handlers
 from pgo_collector.http.session_secret import made_session_secret, read_session_secret
 from pgo_collector.merges.kept import KeptMerges
@@ -185,9 +184,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     )
     mount_site(app, sources)
     install_error_handlers(app, DIALECTS)
-    layers = dependencies.metrics.around(
-        AccessLog(DrainBody(AnswerCancelled(CancelAbandoned(app), DIALECTS))), app, SUBMITS
-    )
+    layers = dependencies.metrics.around(AccessLog(DrainBody(AnswerCancelled(app, DIALECTS))), app, SUBMITS)
     return dependencies.tracing.around(layers, describer(app, has_values=settings.trace_values))
 
 

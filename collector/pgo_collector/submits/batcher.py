@@ -70,16 +70,13 @@ class SubmitBatcher(Generic[B, T]):
             await self._validate_batch([waiting])
         else:
             self._queue.append(waiting)
-            self._start_task_if_due()
+            # A further task empties the queue where more wait than the running ones take next.
+            if self._running < self._workers.count and len(self._queue) > _BATCH_BODIES * self._running:
+                self._running += 1
+                task = asyncio.create_task(self._empty_queue(), context=untraced_context())
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         return await waiting.future
-
-    def _start_task_if_due(self) -> None:
-        """Start a task that empties the queue, where more wait than the running ones take next."""
-        if self._running < self._workers.count and len(self._queue) > _BATCH_BODIES * self._running:
-            self._running += 1
-            task = asyncio.create_task(self._empty_queue(), context=untraced_context())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
 
     async def _empty_queue(self) -> None:
         try:

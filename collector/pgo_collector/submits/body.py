@@ -46,16 +46,11 @@ class BodyBound(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A body that was read: its size in bytes, and its bytes, or None if they are in the file `part`."""
+    """A body that was read: its size in bytes, and its bytes, or the file `part` if they are in it."""
 
     size: int
-    in_memory: bytes | None
+    content: bytes | Path
     part: Path
-
-    @property
-    def content(self) -> bytes | Path:
-        """The bytes, or the file that they are in."""
-        return self.part if self.in_memory is None else self.in_memory
 
 
 class BodyReader:
@@ -78,29 +73,14 @@ class BodyReader:
         BodyTooLarge (before reading, if Content-Length says so), BodyTooSlow, IncomingFull, NotStored, and
         ClientDisconnect.
         """
-        arriving = _Arriving(self._usage, new_part(self._incoming))
+        arriving = _Arriving(self._usage, new_part(self._incoming), self._seconds)
         try:
-            body = await self._receive(request, bound, arriving, to_file=to_file)
+            body = await arriving.receive(request, bound, to_file=to_file)
             if not body.size:
                 raise EmptyBody(f"the body is empty; send {expected}")
             yield body
         finally:
             await arriving.free()
-
-    async def _receive(
-        self, request: Request, bound: BodyBound, arriving: _Arriving, *, to_file: bool
-    ) -> Body:
-        bound.check(int(request.headers.get("Content-Length", 0)))
-        try:
-            with span("http", "body") as reading:
-                async with asyncio.timeout(self._seconds):
-                    body = await arriving.receive(request, bound, to_file=to_file)
-                reading.note(size=body.size)
-                return body
-        except TimeoutError:
-            raise BodyTooSlow(f"the body took longer than {self._seconds:g} seconds") from None
-        except OSError as error:
-            raise not_stored("body", error) from error
 
 
 class _Usage:
@@ -111,16 +91,12 @@ class _Usage:
         self._most_megabytes = most_megabytes
         self._memory = self._disk = self._peak = 0
 
-    @property
-    def buffer_bytes(self) -> int:
-        """How much of a body may be buffered before it is written.
+    def count(self, memory: int, disk: int) -> int:
+        """Count these bytes more, or fewer if negative. Raises IncomingFull.
 
-        Half of the memory is for what arrives until the buffers are written.
+        Returns how much of a body may be buffered now before it is written. Half of the memory is for what
+        arrives until the buffers are written.
         """
-        return _SMALL_BUFFER_BYTES if self._memory > self._most_memory // 2 else _BUFFER_BYTES
-
-    def count(self, memory: int, disk: int) -> None:
-        """Count these bytes more, or fewer if negative. Raises IncomingFull."""
         if disk > 0 and self._disk + disk > self._most_megabytes * (1 << 20):
             raise IncomingFull(
                 f"uploads in progress use {self._most_megabytes:g} MiB of disk, the limit"
@@ -132,33 +108,43 @@ class _Usage:
         if self._peak > _TRIM_BYTES and self._memory < self._peak // 4:
             self._peak = self._memory
             asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
+        return _SMALL_BUFFER_BYTES if self._memory > self._most_memory // 2 else _BUFFER_BYTES
 
 
 class _Arriving:
     """A body that arrives, and what it takes of the memory and the disk."""
 
-    def __init__(self, usage: _Usage, part: Path) -> None:
+    def __init__(self, usage: _Usage, part: Path, seconds: float) -> None:
         self._usage = usage
         self._part = part
+        self._seconds = seconds
         self._buffer = bytearray()
         self._memory = self._disk = 0
 
     async def receive(self, request: Request, bound: BodyBound, *, to_file: bool) -> Body:
         """Read the body; write one that outgrows memory to the file as it arrives, a buffer at a time."""
         size = 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            bound.check(size)
-            self._buffer += chunk
-            self._usage.count(len(chunk), 0)
-            self._memory += len(chunk)
-            if self._memory >= self._usage.buffer_bytes:
-                await self._write()
-        if size == self._memory <= _IN_MEMORY_BYTES and not to_file:
-            return Body(size, bytes(self._buffer), self._part)
-        if self._buffer:
-            await self._write()
-        return Body(size, None, self._part)
+        bound.check(int(request.headers.get("Content-Length", 0)))
+        try:
+            with span("http", "body") as reading:
+                async with asyncio.timeout(self._seconds):
+                    async for chunk in request.stream():
+                        size += len(chunk)
+                        bound.check(size)
+                        self._buffer += chunk
+                        buffer_bytes = self._usage.count(len(chunk), 0)
+                        self._memory += len(chunk)
+                        if self._memory >= buffer_bytes:
+                            await self._write()
+                    is_small = size == self._memory <= _IN_MEMORY_BYTES
+                    if self._buffer and (to_file or not is_small):
+                        await self._write()
+                reading.note(size=size)
+        except TimeoutError:
+            raise BodyTooSlow(f"the body took longer than {self._seconds:g} seconds") from None
+        except OSError as error:
+            raise not_stored("body", error) from error
+        return Body(size, self._part if self._disk else bytes(self._buffer), self._part)
 
     async def _write(self) -> None:
         """Write what is buffered at the end of the file. Raises IncomingFull and OSError."""

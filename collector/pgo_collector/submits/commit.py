@@ -65,11 +65,6 @@ class Submission(NamedTuple):
     created_nanos: int | None = None
 
     @property
-    def part(self) -> Path | None:
-        """The file that the bytes are in, if they are in one."""
-        return self.content if isinstance(self.content, Path) else None
-
-    @property
     def is_undated(self) -> bool:
         """Whether neither the profile nor its sender says when it was taken."""
         return not (self.facts.time_nanos or self.created_nanos)
@@ -157,13 +152,14 @@ class _Queue:
         self._changed = threading.Condition()
 
     @contextmanager
-    def expecting(self) -> Iterator[None]:
-        """Expect one more profile during the block."""
-        self.put(expected=1)
+    def expecting(self, content: bytes | Path = b"") -> Iterator[None]:
+        """Expect one more profile during the block, unless its content is in a file: those take too long."""
+        more = 1 if isinstance(content, bytes) else 0
+        self.put(expected=more)
         try:
             yield
         finally:
-            self.put(expected=-1)
+            self.put(expected=-more)
 
     def put(self, *profiles: _Waiting, expected: int = 0) -> None:
         """Add profiles, expect more or fewer, and wake the writer if what it may wait for is there."""
@@ -240,8 +236,10 @@ class UndatedTimes:
 
     def drop(self, counted: Iterable[BlobName]) -> None:
         """Delete the times of profiles that are counted now."""
+        names = [_undated_object(name.series, name.identity.digest) for name in counted]
         with suppress(OSError):  # it does no harm: a retry looks into the catalog first
-            self._storage.delete([_undated_object(name.series, name.identity.digest) for name in counted])
+            if names:
+                self._storage.delete(names)
 
     def drop_all(self) -> None:
         """Delete all times, when all blobs are counted."""
@@ -312,7 +310,8 @@ class GroupCommit:
                     changed.subtract(name.series[:2] for name in new if name in failures)
                     self._take_back(connection, new, failures)
                 stored = [(name, new[name].facts) for name in new if name not in failures]
-                add_events(connection, [each for known in stored for each in self._announce(*known)])
+                if events := [each for known in stored for each in self._announce(*known)]:
+                    add_events(connection, events)
         except _NoneStored:
             pass
         except SQLAlchemyError as error:
@@ -329,7 +328,7 @@ class GroupCommit:
             self._undated.drop([name for name, _ in stored if new[name].is_undated])
         return [
             failures.get(name)
-            or (submission.part and _remove(submission.part))
+            or (isinstance(submission.content, Path) and _remove(submission.content))
             or Submitted(submission.facts, name, is_new=new.get(name) is submission)
             for name, submission in zip(names, submissions, strict=True)
         ]

@@ -6,7 +6,7 @@ check the labels and the quota → read the body → validate it in a worker →
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from pprof_merge import ProfileError
@@ -86,7 +86,7 @@ class Submits:
             async with self._bodies.read(request, self._bound, _EXPECTED) as body:
                 context_of(request).body_bytes = body.size
                 try:
-                    with span("workers", "validate"), self._expecting(body.content):
+                    with span("workers", "validate"), self._commits.expecting(body.content):
                         placed = await self._pushes.validate(PushBody(body.content, unpack))
                     stored = await asyncio.gather(*(self._store_pushed(request, each) for each in placed))
                 except OSError as error:
@@ -108,7 +108,7 @@ class Submits:
     ) -> Submitted:
         """Validate the bytes of a profile, or the file that they are in, and commit it."""
         try:
-            with span("workers", "validate"), self._expecting(content):
+            with span("workers", "validate"), self._commits.expecting(content):
                 valid = await self._submits.validate(SubmittedBody(content, series.type))
         except OSError as error:
             raise not_stored("profile", error) from error
@@ -148,7 +148,3 @@ class Submits:
         context.profile = submitted.facts.digest
         context.submits.append("stored" if submitted.is_new else "duplicate")
         return submitted
-
-    def _expecting(self, content: bytes | Path) -> AbstractContextManager[None]:
-        """Have transactions wait for a profile of this body, unless it is in a file: those take too long."""
-        return self._commits.expecting() if isinstance(content, bytes) else nullcontext()

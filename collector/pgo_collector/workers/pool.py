@@ -70,6 +70,7 @@ class Workers:
 
     def __init__(self, count: int, bounds: Bounds, rows_folder: Path, observe: Observer = unobserved) -> None:
         self.replaced: Counter[Replacement] = Counter(dict.fromkeys(get_args(Replacement), 0))
+        self.count = count
         self._workers = [_Worker(bounds, rows_folder, observe, self.replaced) for _ in range(count)]
 
     async def __aenter__(self) -> Self:
@@ -85,19 +86,14 @@ class Workers:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
     @property
-    def count(self) -> int:
-        """Return the number of workers."""
-        return len(self._workers)
-
-    @property
     def busy(self) -> int:
         """Return how many workers have a task."""
-        return sum(worker.waiting > 0 for worker in self._workers)
+        return sum(len(worker.asked) > 0 for worker in self._workers)
 
     @property
     def queued(self) -> int:
         """Return how many tasks wait for another task to end."""
-        return sum(max(worker.waiting - 1, 0) for worker in self._workers)
+        return sum(max(len(worker.asked) - 1, 0) for worker in self._workers)
 
     @property
     def oldest_task_seconds(self) -> float:
@@ -129,7 +125,7 @@ class Workers:
 
         Tries and raises as `run_for` does.
         """
-        worker = min(self._workers, key=lambda worker: worker.waiting)
+        worker = min(self._workers, key=lambda worker: len(worker.asked))
         return cast("T", await worker.run(function.__name__, _task(function, *args, **kwargs)))
 
     async def run_for(self, owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -156,40 +152,43 @@ class _Worker:
         self._observe = observe
         self._replaced = replaced
         # When each unanswered task was asked for, in seconds of the monotonic clock; the oldest comes first.
-        self._asked: dict[object, float] = {}
+        self.asked: dict[object, float] = {}
         # One task at a time is sent to the process, so that those that wait aren't lost when it dies.
         self._turn = asyncio.Lock()
         self._process: Process | None = None
         self._oom_kills = 0
 
     @property
-    def waiting(self) -> int:
-        return len(self._asked)
-
-    @property
     def oldest_task_seconds(self) -> float:
-        return time.monotonic() - next(iter(self._asked.values())) if self._asked else 0.0
+        return time.monotonic() - next(iter(self.asked.values())) if self.asked else 0.0
 
     async def run(self, name: str, task: bytes) -> object:
         ticket, begin = object(), time.monotonic()
-        self._asked[ticket] = begin
+        self.asked[ticket] = begin
         with span("workers", name, task_bytes=len(task)):
             try:
-                with span("workers", "queue"):
-                    await self._take_turn(name)
+                try:
+                    with span("workers", "queue"):
+                        async with asyncio.timeout(self._bounds.task_seconds):
+                            await self._turn.acquire()
+                except TimeoutError:
+                    raise WorkersBusy(
+                        f"{name}: no worker process was free within {self._bounds.task_seconds:g} seconds"
+                        " (PGOF_TASK_SECONDS)"
+                    ) from None
                 try:
                     answer = await self._try(name, task)
                 finally:
                     self._turn.release()
             finally:
-                del self._asked[ticket]
+                del self.asked[ticket]
                 self._observe(name, time.monotonic() - begin)
             if len(answer) > _SMALL_BYTES:
                 return await asyncio.to_thread(unpack_answer, answer)
             return unpack_answer(answer)
 
     async def ping(self) -> None:
-        if self._process is not None and not self.waiting:
+        if self._process is not None and not self.asked:
             await self.run(start.__name__, _task(start))
 
     async def save_rows(self) -> None:
@@ -200,17 +199,6 @@ class _Worker:
         if self._process is not None:
             process, self._process = self._process, None
             await process.join()
-
-    async def _take_turn(self, name: str) -> None:
-        """Wait for this task's turn. Raises WorkersBusy."""
-        try:
-            async with asyncio.timeout(self._bounds.task_seconds):
-                await self._turn.acquire()
-        except TimeoutError:
-            raise WorkersBusy(
-                f"{name}: no worker process was free within {self._bounds.task_seconds:g} seconds"
-                " (PGOF_TASK_SECONDS)"
-            ) from None
 
     async def _try(self, name: str, task: bytes) -> bytes:
         """Return the pickled answer to a task, from the process or from one that replaces it.

@@ -55,7 +55,7 @@ class Messages:
         as_json, content = is_json(request), b""
         with suppress(EmptyBody):
             async with self._bodies.read(request, _BOUND, "a query") as body:
-                content = body.in_memory or b""
+                content = body.content if isinstance(body.content, bytes) else b""
         try:
             message = inflate(content, _LIMITS)
             if not as_json:
