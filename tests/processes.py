@@ -1,4 +1,4 @@
-"""What the kernel says about processes, in /proc."""
+"""Processes as the kernel describes them in /proc."""
 
 from __future__ import annotations
 

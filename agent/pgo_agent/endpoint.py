@@ -97,7 +97,7 @@ class Endpoint:
 
 
 class _FileContent:
-    """The content of a file, read anew for each attempt."""
+    """The content of a file, read again for each attempt."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -99,7 +99,7 @@ class TracedWay:
 
     @property
     def nanos(self) -> int:
-        """Implement `Way`."""
+        """How long it took from the first step to the end of the last attempt, in whole µs, as ns."""
         start, end = self._bounds()
         return (end - start) * 1000
 
@@ -123,7 +123,7 @@ class TracedWay:
         self._steps.append(Step("wait", self._since, self._now(), _new_id()))
 
     def report(self) -> Report | None:
-        """Implement `Way`."""
+        """Return what to tell the collector; None if it recorded no attempt."""
         if not self._is_recorded:
             return None
         start, end = self._bounds()

@@ -245,7 +245,7 @@ class Clients:
 
 
 def submitted(client: Client, marked: Marked, content: bytes) -> Answer:
-    """Send a profile once. Of those that don't state their time, every other is sent without any."""
+    """Send a profile once. Every other profile that doesn't state its time is sent without any."""
     if marked.undated and marked.number % 2:
         query = {"service": marked.service, "type": marked.type, "labels": marked.labels}
         return client.ask("POST", "/v1/submit", Server.submit_key, query, content)

@@ -1,4 +1,4 @@
-"""What one can set, call or type is in the documentation, and what the documentation points at is there."""
+"""The documentation has every setting, route, command and verb, and its links lead somewhere."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ DASHBOARD = ROOT / "deploy" / "grafana" / "pgo-collector.json"
 
 @pytest.fixture(scope="module")
 def exposition(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a collector says after some requests."""
+    """Return the metrics of a collector after some requests."""
     with Server(tmp_path_factory.mktemp("metrics"), {"PGOF_METRICS_OPEN": "true"}) as server:
         for content in (profile_of("a"), profile_of("a"), b"no profile"):
             server.submit(content)

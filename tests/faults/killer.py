@@ -16,7 +16,7 @@ ENTRIES: Final = 4096
 
 
 class Mode(IntEnum):
-    """What the killer does at the operation that it strikes."""
+    """The deed of the killer at the operation that it strikes."""
 
     COUNT = 0  # nothing
     KILL = 1  # the server dies before it

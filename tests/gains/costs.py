@@ -1,4 +1,4 @@
-"""What builds of one program cost for the same work: executed instructions, and CPU seconds in turns."""
+"""The cost of builds of one program for the same work: executed instructions, and CPU seconds in turns."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class GoSubject:
 
 
 class _Share(NamedTuple):
-    """What some draws saved, as shares of what all samples save."""
+    """The savings of some draws, as shares of what all samples save."""
 
     middle: float
     low: float

@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What was measured of a program: the costs of its builds by their profiles, the first without one.
+    """The measurements of a program: the costs of its builds by their profiles, the first without one.
 
     `counted` has the executed instructions of the builds with each profile, or nothing. `how` is the text on
     how it was measured.

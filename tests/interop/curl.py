@@ -19,7 +19,7 @@ NOTHING_STORED = 404
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back; `headers` are those of the last response, found whatever their case."""
+    """The answer; `headers` are those of the last response, found whatever their case."""
 
     status: int
     headers: Message

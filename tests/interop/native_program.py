@@ -29,7 +29,7 @@ def clang(*arguments: str | Path) -> str:
 
 
 def recorded(binary: Path, rounds: int) -> Path:
-    """What perf recorded of one run of the binary, beside it."""
+    """Return the recording by perf of one run of the binary, beside it."""
     recording = binary.with_name("perf.data")
     perf = ("perf", "record", "-q", "-e", "cpu-clock", "-F", "4999", "-g", "--buildid-mmap")
     run(*perf, "-o", recording, binary, str(rounds))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def pasted(commands: str, folder: Path, environment: Mapping[str, str]) -> str:
-    """What they print in a folder, errors too; fails if one does. Loopback is asked without a proxy."""
+    """Return what commands print in a folder, errors too; fail if one does. No proxy is used for loopback."""
     done = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", commands],
         cwd=folder,

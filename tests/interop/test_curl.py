@@ -1,4 +1,4 @@
-"""What fleets and pipelines do today with curl, direct and through a real nginx: requests of all shapes."""
+"""The requests of fleets and pipelines with curl, direct and through a real nginx: requests of all shapes."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def imports(folder: Path) -> Path:
 
 
 def compiled_with(profile: Path, imports: Path) -> str:
-    """What Go's compiler says of its decisions on the workload's one file."""
+    """Return the messages of Go's compiler on its decisions for the workload's one file."""
     files = ("-importcfg", imports, "-pgoprofile", profile, "-o", os.devnull)
     return go("tool", "compile", "-p", "main", "-m=2", *files, "main.go")
 

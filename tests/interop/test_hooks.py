@@ -34,7 +34,7 @@ def secret_file(tmp_path: Path) -> Path:
 
 @contextmanager
 def receiving(server: Server, port: int, secret_file: Path) -> Iterator[IO[bytes]]:
-    """What the receiver prints, until the block ends."""
+    """Yield the lines that the receiver prints, until the block ends."""
     options = [
         *("--port", str(port), "--collector", server.base_url),
         *("--key-file", str(server.merge_keys), "--secret-file", str(secret_file)),

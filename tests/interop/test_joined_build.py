@@ -103,8 +103,9 @@ def joined(server: Server, service: str, file: Path, by: str = "joined") -> Path
 
 @pytest.fixture(scope="module")
 def guides(server: Server, own: Profile, plain: Path) -> tuple[Path, Path, Path]:
-    """What the program says of itself, and the same as eBPF saw it and the collector joined it: with a Go
-    profile of the same build, and with the symbols of the program.
+    """Return what the program says of itself, and the same as eBPF saw it and the collector joined it.
+
+    It was joined with a Go profile of the same build, and with the symbols of the program.
     """
     for service in ("shop", "symbols"):
         if service == "symbols":

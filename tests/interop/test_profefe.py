@@ -99,7 +99,7 @@ def wire(collector: Server) -> Iterator[Wire]:
 
 
 def check_saved(saved: dict[str, Any], service: str, type_: str) -> None:
-    """What a Go client decodes into strings and a time."""
+    """An answer that a Go client decodes into strings and a time."""
     assert (saved["service"], saved["type"]) == (service, type_)
     assert isinstance(saved["id"], str)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", saved["created_at"])
@@ -136,7 +136,7 @@ def test_what_kube_profefe_sends(wire: Wire) -> None:
 
 
 def go_tool_pprof(folder: Path, *arguments: str | Path) -> str:
-    """What `go tool pprof ...` prints, which leaves its files in `folder`."""
+    """Return what `go tool pprof ...` prints, which leaves its files in `folder`."""
     done = subprocess.run(
         [GO, "tool", "pprof", "-symbolize=none", *arguments],
         env=go_environment() | {"PPROF_TMPDIR": str(folder), "PPROF_BINARY_PATH": os.devnull},

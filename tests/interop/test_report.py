@@ -39,7 +39,7 @@ def program(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def profile(folder: Path, program: Path) -> Path:
-    """Of a run in which code of every kind was met, which chance may take some runs for."""
+    """Return the profile of a run that met code of every kind; by chance, that may take some runs."""
     file = folder / "cpu.pb.gz"
     for _ in range(10):
         subprocess.run([program, file, "2"], check=True, stdout=subprocess.DEVNULL)

@@ -40,7 +40,7 @@ def serving(program: Path) -> Iterator[str]:
 
 
 def merged(server: Server, tmp_path: Path, sample_type: str, **query: str) -> str:
-    """What go tool pprof says of a selection: its functions, by what they took with all that they called."""
+    """Return what go tool pprof says of a selection: its functions, with all that each called."""
     merge = server.merge(query=query)
     assert merge.status_code == 200, merge.text
     file = tmp_path / f"{query['type']}.pb.gz"

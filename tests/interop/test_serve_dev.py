@@ -24,7 +24,7 @@ SCRIPT = (sys.executable, ROOT / "tools" / "serve_dev.py")
 def served(
     folder: Path, port: int, command: Sequence[str | Path] = SCRIPT, within: Path | None = None
 ) -> Iterator[str]:
-    """What it prints, while it serves with all that it makes in `folder`."""
+    """Yield what `serve_dev` prints while it serves, with all that it makes in `folder`."""
     environment = os.environ | {
         "PGOF_BIND_ADDRESS": f"127.0.0.1:{port}",
         "PGOF_DIRECTORY": str(folder / "profiles"),

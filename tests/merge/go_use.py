@@ -1,4 +1,4 @@
-"""What `go tool pprof` says of one function: -peek has its calls, -lines and -list its lines."""
+"""Reading what `go tool pprof` says of one function: -peek has its calls, -lines and -list its lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Calls = dict[str, tuple[int, bool]]
 
 
 class Peek(NamedTuple):
-    """What -peek has of a function, in ns."""
+    """The calls of a function as -peek has them, in ns."""
 
     flat: int
     cum: int

@@ -155,7 +155,7 @@ HOSTILE: dict[str, Hostile] = {
 
 
 def bomb(mebibytes: int) -> bytes:
-    """Return gzip that inflates to so many MiB of zeros, a thousand times its size."""
+    """Return gzip that inflates to this many MiB of zeros, a thousand times its size."""
     chunk = bytes(_MIB)
     deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     # A chunk that ends in a full flush does not depend on anything before it, so it can be repeated.

@@ -58,7 +58,7 @@ def _locations(functions: Iterable[Iterable[int]]) -> Iterator[bytes]:
 
 
 def _each(count_: int) -> Iterator[tuple[int]]:
-    """Yield the functions of so many locations: each has the function with its id."""
+    """Yield the functions of a number of locations: each has the function with its id."""
     return ((id_,) for id_ in range(1, count_ + 1))
 
 
@@ -172,5 +172,5 @@ HOSTILE_OUTPUTS: dict[str, Callable[[], bytes]] = {
 
 
 def attack(letters: int) -> bytes:
-    """Return a profile of two functions in 50 stacks of depth 1,000, whose names have so many letters."""
+    """Return a profile of two functions in 50 stacks of depth 1,000, whose names have this many letters."""
     return _named(2, letters, b"x", 1000, 50)()

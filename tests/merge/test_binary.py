@@ -76,7 +76,7 @@ def flow_of(binary: Binary, program: Path) -> ControlFlow:
 
 
 def sampled(binary: Binary, addresses: dict[int, int], build_id: str | None = None) -> bytes:
-    """Return a CPU profile with so many samples at these addresses, of the program loaded elsewhere."""
+    """Return a CPU profile with these counts of samples at addresses, of the program loaded elsewhere."""
     profile = Profile(
         string_table=[b"", b"samples", b"count", (binary.build_id if build_id is None else build_id).encode()]
     )

@@ -1,4 +1,4 @@
-"""What a report says of the gain to expect: from the call that is hottest, and from what was measured."""
+"""The gain that a report expects: from the call that is hottest, and from what was measured."""
 
 from __future__ import annotations
 

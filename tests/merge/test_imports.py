@@ -1,4 +1,4 @@
-"""What the command and the package import: NumPy only where arrays are wanted."""
+"""The imports of the command and the package: NumPy only where arrays are wanted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is merged again and again is freed: columns that interpreted code hands to compiled code never are."""
+"""Memory of repeated merges is freed: columns that interpreted code hands to compiled code never are."""
 
 from __future__ import annotations
 

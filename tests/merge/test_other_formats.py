@@ -44,7 +44,7 @@ def gperftools(order: str, size: str, kind: int = 0) -> bytes:
 
 
 class Convertible(NamedTuple):
-    """What `go tool pprof -proto` reads, and the sum of the last of its values."""
+    """Return what `go tool pprof -proto` reads, and the sum of the last of its values."""
 
     data: bytes
     total: int

@@ -62,7 +62,7 @@ class Names:
 
 
 class World:
-    """What the profiles of one list have in common, and which rare features they use."""
+    """The common properties of the profiles of one list, and which rare features they use."""
 
     def __init__(self, random: Random, *, empty_strings: bool = False) -> None:
         self.random = random

@@ -56,7 +56,7 @@ class Tag(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """What identifies a sample in a merge: the locations of its stack, the leaf first, and its labels."""
+    """The identity of a sample in a merge: the locations of its stack, the leaf first, and its labels."""
 
     places: tuple[Place, ...]
     tags: tuple[Tag, ...]

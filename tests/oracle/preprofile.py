@@ -1,4 +1,4 @@
-"""What Go's compiler reads from a profile, by `go tool preprofile`, which runs the same code."""
+"""Reading a profile as Go's compiler does, by `go tool preprofile`, which runs the same code."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ class BpftraceFeed:
             self._last[place] = until
 
     def _tick(self) -> dict[str, Any]:
-        """Return what was counted since the last tick, and start anew."""
+        """Return what was counted since the last tick, and start again at 0."""
         below: dict[int, tuple[int, int]] = {}
         for bucket, (count, total) in self._below.items():
             count_told, total_told = self._below_told.get(bucket, (0, 0))

@@ -255,7 +255,7 @@ class _Tracker:
         return self._refuting[kernel]
 
     def tick(self) -> None:
-        """Print what was counted since the last tick, and start anew."""
+        """Print what was counted since the last tick, and start again at 0."""
         finished, self._generation = self._generation, self._generation + 1
         self._write_settings()
         # What is still being counted in the other CPUs' last moment lands in the next tick.

@@ -82,7 +82,7 @@ class CatalogTargets:
                 schedule.replace(self._api.name, targets)
                 _log.info("the services of %s: %d to scrape", self._api.name, len(targets))
                 known = targets
-            # An index that goes back is one of a catalog that begins anew. Without one no question waits.
+            # An index that goes back is one of a catalog that begins again. Without one no question waits.
             pause = _PAUSE_SECONDS if now else _WAIT_SECONDS
             index = now if now >= index else 0
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
@@ -131,7 +131,7 @@ class CatalogTargets:
 
 
 class _Answers:
-    """Answers of a catalog, which together have at most so many bytes. `headers` are those of the last."""
+    """Answers of a catalog, together bounded in bytes. `headers` are the headers of the last answer."""
 
     def __init__(self, client: httpx.AsyncClient, url: httpx.URL) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""What a tracker can be told, and how durations are written."""
+"""Settings of a tracker, and how durations are written."""
 
 from __future__ import annotations
 

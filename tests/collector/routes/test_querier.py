@@ -1,4 +1,4 @@
-"""What Grafana lists: profile types, labels and series of stored profiles, by selectors and times."""
+"""Lists for Grafana: profile types, labels and series of stored profiles, by selectors and times."""
 
 from __future__ import annotations
 

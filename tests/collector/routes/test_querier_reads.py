@@ -1,4 +1,4 @@
-"""What Grafana reads: flame graphs, profiles and series of stored profiles, checked against our own API."""
+"""Answers for Grafana: flame graphs, profiles and series of stored profiles, checked against our own API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a trace: its tree, the times in it, and texts in which no name does harm."""
+"""Reading a trace: its tree, the times in it, and texts in which no name does harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be tracked: a description of each tracker, with its programs for the kernel, by subject.
+"""Trackers: a description of each tracker, with its programs for the kernel, by subject.
 
 `tracker` says what a description has. `scheduler` has off-CPU time and run-queue delay, `syscalls` system
 calls, `devices` requests to disks, interrupts, packets and connections. Others use `TRACKERS`, `Tracker` and
