@@ -227,14 +227,14 @@ def _list_expired(_: argparse.Namespace) -> None:
 
     from pgo_collector.catalog.catalog import Catalog  # noqa: PLC0415 (see above)
     from pgo_collector.store.store import database_of, reason_of  # noqa: PLC0415 (see above)
-    from pgo_collector.upkeep.upkeep import retention_of  # noqa: PLC0415 (see above)
+    from pgo_collector.upkeep.retention import Retention  # noqa: PLC0415 (see above)
 
     settings = read_settings()
     database = database_of(settings)
     try:
         if not database.is_there():
             raise CatalogUnreadable(f"there is no catalog {database}; set PGOF_DIRECTORY to the data folder")
-        found = retention_of(settings).expired(Catalog(database), time.time_ns())
+        found = Retention.of(settings).expired(Catalog(database), time.time_ns())
     except SQLAlchemyError as error:
         raise CatalogUnreadable(f"catalog {database}: {reason_of(error)}; {database.repair}") from error
     total = 0

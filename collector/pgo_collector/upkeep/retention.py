@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import structlog
 
@@ -12,6 +12,7 @@ from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.changes import Owner
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.model.times import DAY_NANOS
+from pgo_collector.settings import Settings
 from pgo_collector.store.garbage import delete_live
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
@@ -43,6 +44,14 @@ class Retention:
 
     single: Bounds
     combined: Bounds
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the retention that the settings ask for."""
+        return cls(
+            Bounds(settings.keep_days, settings.keep_megabytes),
+            Bounds(settings.keep_combined_days, settings.keep_combined_megabytes),
+        )
 
     def expired(self, catalog: Catalog, now_nanos: int) -> list[Expired]:
         """Return the blobs to delete, single ones first, the oldest first in each kind."""

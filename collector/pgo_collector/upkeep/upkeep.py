@@ -21,21 +21,13 @@ from pgo_collector.store.locks import TAKEOVER_SECONDS, Locks
 from pgo_collector.store.store import Store
 from pgo_collector.traces.spans import span
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
-from pgo_collector.upkeep.retention import Bounds, Retention, delete_expired
+from pgo_collector.upkeep.retention import Retention, delete_expired
 from pgo_collector.upkeep.rollup import crowded_days, roll_up
 from pgo_collector.workers.blob_tasks import BlobTasks
 
 # The earliest time that a profile can have, in ns since 1970.
 _FIRST_NANOS = -(1 << 63)
 _log = structlog.get_logger()
-
-
-def retention_of(settings: Settings) -> Retention:
-    """Return the retention that the settings ask for."""
-    return Retention(
-        Bounds(settings.keep_days, settings.keep_megabytes),
-        Bounds(settings.keep_combined_days, settings.keep_combined_megabytes),
-    )
 
 
 class Upkeep:
@@ -58,7 +50,7 @@ class Upkeep:
         self._tasks = tasks
         self._locks = locks
         self._tracing = tracing
-        self._retention = retention_of(settings)
+        self._retention = Retention.of(settings)
         self._binaries = Binaries(store, tasks.workers, settings)
         self._rollup_days = settings.rollup_days
         self._rollup_labels = settings.labels_of_rollups
