@@ -62,8 +62,11 @@ class FingerprintCache:
     def get(self, selection: Selection, version: Hashable) -> SelectionState | None:
         """Return the state of a selection at a version; None if it isn't cached."""
         begin = selection.begin
-        for kept in self._entries.get(_beginless(selection), ()):
-            if kept.version == version and _is_between(begin, kept.begin, kept.state.until):
+        for kept in self._entries.get(replace(selection, begin=None), ()):
+            if kept.version == version and (
+                begin == kept.begin
+                or (begin is not None and kept.begin is not None and kept.begin <= begin <= kept.state.until)
+            ):
                 return kept.state
         return None
 
@@ -71,7 +74,7 @@ class FingerprintCache:
         """Cache a state that was read after `version` was asked for."""
         if selection.service == EVERY_SERVICE:  # changes are counted by service only
             return
-        key, kept = _beginless(selection), _Entry(version, selection.begin, state)
+        key, kept = replace(selection, begin=None), _Entry(version, selection.begin, state)
         with self._lock:
             others = self._entries.pop(key, ())
             current = [other for other in others if other.version == version]
@@ -121,13 +124,3 @@ def _first_end(connection: sa.Connection, selection: Selection) -> float:
     ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles_begin(selection, selection.begin))
     end: int | None = connection.execute(ends).scalar_one()
     return inf if end is None else end
-
-
-def _beginless(selection: Selection) -> Selection:
-    return replace(selection, begin=None)
-
-
-def _is_between(begin: int | None, first: int | None, last: float) -> bool:
-    if begin is None or first is None:
-        return begin is first
-    return first <= begin <= last

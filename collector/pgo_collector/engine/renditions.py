@@ -54,11 +54,6 @@ class BinaryChoice(NamedTuple):
     limits: BinaryLimits = BinaryLimits()
     is_named: bool = False
 
-    def __str__(self) -> str:
-        """Return what the merge depends on."""
-        programs = ",".join(f"{each.build_id}={each.sha256}" for each in self.stored)
-        return f"{programs}{'!' if self.is_named else ''}"
-
 
 NO_BINARIES = BinaryChoice()
 

@@ -61,13 +61,15 @@ def merge_download(
 ) -> Response:
     """Return a merge as a download with this filename, or 304 to a GET or HEAD if the client has it."""
     context_of(request).profile = made.etag
-    headers = {"ETag": quote_etag(made.etag), "Cache-Control": "private, no-cache"}
-    headers |= coarse_headers(made.coarse)
+    headers = {"ETag": f'"{made.etag}"', "Cache-Control": "private, no-cache"}
+    if made.coarse.blobs:
+        headers |= coarse_headers(made.coarse)
     if made.left_out:
         headers[LEFT_OUT_HEADER] = left_out_header(made.left_out, made.n_left_out)
     if made.build_id is not None:
         headers[_BINARY_HEADER] = made.build_id
-    if request.method != "POST" and etag_matches(request.headers.get("If-None-Match", ""), made.etag):
+    known = request.headers.get("If-None-Match")
+    if known is not None and request.method != "POST" and etag_matches(known, made.etag):
         made.file.close()
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     headers["Content-Disposition"] = f'attachment; filename="{filename}"'
@@ -127,11 +129,6 @@ def _string(text: str) -> str:
     """Return a structured field's string: printable ASCII in quotes, with "?" for any other character."""
     escaped = re.sub(r'(["\\])', r"\\\1", re.sub(r"[^\x20-\x7e]", "?", text))
     return f'"{escaped}"'
-
-
-def quote_etag(etag: str) -> str:
-    """Return the value of the ETag header."""
-    return f'"{etag}"'
 
 
 def etag_matches(if_none_match: str, etag: str) -> bool:

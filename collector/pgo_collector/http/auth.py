@@ -14,7 +14,7 @@ from pgo_collector.errors import KeyOutOfScope, KeyRefused
 from pgo_collector.http.context import NO_KEY, context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.parameters import check_parameters
-from pgo_collector.http.selections import first_value
+from pgo_collector.http.selections import first_values
 from pgo_collector.traces.spans import span
 
 Dependency = Callable[[Request], Awaitable[None]]
@@ -95,7 +95,7 @@ def require_service_key(key_file: KeyFile, default_service: str) -> Dependency:
         await check_parameters(request)  # first: a misspelled `service` must not become the default service
         context = context_of(request)
         context.service = (
-            first_value(request, "service") or context.caller.scope.only_service or default_service
+            first_values(request).get("service") or context.caller.scope.only_service or default_service
         )
         check_scope(request, context.service)
 

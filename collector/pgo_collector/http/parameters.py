@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from pgo_collector.engine.queries import StackReading
 from pgo_collector.errors import ParameterInvalid, ParameterUnknown
-from pgo_collector.http.selections import first_value, focus_of
+from pgo_collector.http.selections import first_values, focus_of
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.traces.forms import FORMS as FORMS_OF_TRACES
 
@@ -103,7 +103,7 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
 def whole_number(request: Request, parameter: str) -> int:
     """Return the value of a parameter that is a number, or its default. Raises ParameterInvalid."""
     schema, _ = PARAMETERS[parameter]
-    text = first_value(request, parameter)
+    text = first_values(request).get(parameter)
     if not text:
         return int(schema["default"])
     most = schema["maximum"]
@@ -118,7 +118,7 @@ def one_of(request: Request, parameter: str) -> str:
     Raises ParameterInvalid.
     """
     schema, _ = PARAMETERS[parameter]
-    text = first_value(request, parameter) or str(schema["default"])
+    text = first_values(request).get(parameter) or str(schema["default"])
     if text not in schema["enum"]:
         raise ParameterInvalid(f"unknown {parameter} {text[:50]!r}; give one of {', '.join(schema['enum'])}")
     return text
@@ -129,8 +129,8 @@ def single_parameter(request: Request, choices: Iterable[str]) -> tuple[str, str
 
     Raises ParameterInvalid if none or several are given, or if the value is too long.
     """
-    choices = list(choices)
-    given = [(choice, text) for choice in choices if (text := first_value(request, choice))]
+    choices, values = list(choices), first_values(request)
+    given = [(choice, text) for choice in choices if (text := values.get(choice))]
     if len(given) != 1:
         raise ParameterInvalid(f"give exactly one of {', '.join(choices)}")
     if len(given[0][1]) > _LONGEST_NAME:
@@ -149,7 +149,7 @@ def reading_of(request: Request) -> StackReading:
 
 def root_of(request: Request) -> int:
     """Return the key of the call that a flame graph begins with, 0 for the whole. Raises ParameterInvalid."""
-    key = first_value(request, "root") or "0"
+    key = first_values(request).get("root") or "0"
     if not _KEY_OF_CALL.fullmatch(key):
         raise ParameterInvalid(f"root={key[:50]}: not the key of a call, which is 0 or 16 hex digits")
     return int(key, 16)
@@ -157,7 +157,7 @@ def root_of(request: Request) -> int:
 
 def search_of(request: Request) -> str:
     """Return the text that names are to contain; empty for any. Raises ParameterInvalid."""
-    text = first_value(request, "search") or ""
+    text = first_values(request).get("search") or ""
     if len(text) > _LONGEST_SEARCH:
         raise ParameterInvalid(f"search: the text is longer than {_LONGEST_SEARCH} characters")
     return text
@@ -173,7 +173,7 @@ def decode_cursor(request: Request, *types: type) -> list[Any] | None:
 
     Raises ParameterInvalid.
     """
-    text = first_value(request, "cursor")
+    text = first_values(request).get("cursor")
     if not text:
         return None
     try:

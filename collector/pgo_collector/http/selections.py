@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.context import context_of
-from pgo_collector.model.name_patterns import NamePatterns
+from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.model.selection import EVERY_SERVICE, Focus, Matcher, Selection
 from pgo_collector.model.series import SERVICE_PATTERN, Series, parse_labels, unquote_part
@@ -31,9 +31,12 @@ _MICROSECONDS = 10**6
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
-def first_value(request: Request, parameter: str) -> str | None:
-    """Return the first value of a query parameter, None if it isn't given."""
-    return next(iter(request.query_params.getlist(parameter)), None)
+def first_values(request: Request) -> dict[str, str]:
+    """Return the query parameters that are given, each with its first value."""
+    values: dict[str, str] = {}
+    for name, text in request.query_params.multi_items():
+        values.setdefault(name, text)
+    return values
 
 
 def service_of(request: Request) -> str:
@@ -49,7 +52,7 @@ def fleet_service_of(request: Request) -> str:
 
 def type_of(request: Request) -> str:
     """Return the type that a request is about, CPU if it names none. Raises ParameterInvalid."""
-    type_ = first_value(request, "type") or CPU
+    type_ = first_values(request).get("type") or CPU
     if type_ not in TYPES:
         raise ParameterInvalid(f"unknown type {type_[:50]!r}; give one of {', '.join(TYPES)}")
     return type_
@@ -73,12 +76,16 @@ def selection_of(request: Request) -> Selection:
 
     Raises ParameterInvalid.
     """
-    return _selection(request, service_of(request))
+    begin, end = times_of(request)
+    return Selection(_service(context_of(request).service), type_of(request), _matchers(request), begin, end)
 
 
 def fleet_selection_of(request: Request) -> Selection:
     """Return the selection of a request, of one service or of EVERY_SERVICE. Raises ParameterInvalid."""
-    return _selection(request, fleet_service_of(request))
+    if context_of(request).service != EVERY_SERVICE:
+        return selection_of(request)
+    begin, end = times_of(request)
+    return Selection(EVERY_SERVICE, type_of(request), _matchers(request), begin, end)
 
 
 def base_of(request: Request, selection: Selection) -> Selection:
@@ -91,7 +98,7 @@ def base_of(request: Request, selection: Selection) -> Selection:
     given = {name for name in request.query_params if name.startswith(_BASE)}
     base = selection
     if f"{_BASE}service" in given:
-        base = replace(base, service=_service(first_value(request, f"{_BASE}service") or ""))
+        base = replace(base, service=_service(first_values(request).get(f"{_BASE}service") or ""))
     if f"{_BASE}labels" in given:
         base = replace(base, matchers=_matchers(request, _BASE))
     if given & {f"{_BASE}{name}" for name in ("from", "to", "last")}:
@@ -110,7 +117,7 @@ def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None
 
     Raises ParameterInvalid.
     """
-    begin, end, last = (first_value(request, f"{prefix}{parameter}") for parameter in ("from", "to", "last"))
+    begin, end, last = map(first_values(request).get, (f"{prefix}from", f"{prefix}to", f"{prefix}last"))
     end_nanos = parse_time(end, f"{prefix}to") if end else None
     if not last:
         return (parse_time(begin, f"{prefix}from") if begin else None), end_nanos
@@ -128,7 +135,8 @@ def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None
 
 def latencies_of(request: Request) -> LatencyRange:
     """Return the latencies from `latency_from` on and below `latency_to`. Raises ParameterInvalid."""
-    begin, end = (_latency(request, parameter) for parameter in ("latency_from", "latency_to"))
+    given, parameters = first_values(request), ("latency_from", "latency_to")
+    begin, end = (_latency(name, given[name]) if given.get(name) else None for name in parameters)
     if begin is not None and end is not None and begin >= end:
         raise ParameterInvalid("latency_to: give a longer latency than in latency_from")
     return LatencyRange(begin, end)
@@ -136,14 +144,16 @@ def latencies_of(request: Request) -> LatencyRange:
 
 def patterns_of(request: Request) -> NamePatterns:
     """Return the patterns `focus`, `ignore` and `hide`. Raises ParameterInvalid."""
-    patterns = NamePatterns(*(first_value(request, name) or "" for name in NamePatterns._fields))
-    patterns.check()
+    given = first_values(request)
+    patterns = NamePatterns(*(given.get(name, "") for name in NamePatterns._fields))
+    if patterns != ALL_NAMES:
+        patterns.check()
     return patterns
 
 
 def sample_type_of(request: Request) -> str:
     """Return the name of the sample type that a request is about, or "". Raises ParameterInvalid."""
-    name = first_value(request, "sample_type") or ""
+    name = first_values(request).get("sample_type") or ""
     if len(name) > _LONGEST_SAMPLE_TYPE:
         raise ParameterInvalid(f"sample_type: the name is longer than {_LONGEST_SAMPLE_TYPE} characters")
     return name
@@ -158,10 +168,7 @@ def focus_of(request: Request) -> Focus:
     return Focus(latencies_of(request), sample_type_of(request), patterns_of(request))
 
 
-def _latency(request: Request, parameter: str) -> int | None:
-    text = first_value(request, parameter)
-    if not text:
-        return None
+def _latency(parameter: str, text: str) -> int:
     match = _LATENCY.fullmatch(text)
     nanos = int(match["number"]) * _UNITS[match["unit"]] if match else 1 << 63
     if nanos >= 1 << 63:
@@ -190,11 +197,6 @@ def parse_time(text: str, parameter: str) -> int:
     if not -(1 << 63) <= nanos < 1 << 63:
         raise ParameterInvalid(f"{parameter}={text[:50]}: give a time from 1678 to 2261")
     return nanos
-
-
-def _selection(request: Request, service: str) -> Selection:
-    begin, end = times_of(request)
-    return Selection(service, type_of(request), _matchers(request), begin, end)
 
 
 def _service(service: str) -> str:

@@ -11,7 +11,7 @@ from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.context import context_of
 from pgo_collector.http.parameters import one_of, whole_number
-from pgo_collector.http.selections import first_value, fleet_service_of, times_of
+from pgo_collector.http.selections import first_values, fleet_service_of, times_of
 from pgo_collector.traces.trace_store import LATEST, Order, TraceQuery
 
 
@@ -26,7 +26,7 @@ def trace_query_of(request: Request) -> TraceQuery:
     Raises ParameterInvalid and KeyOutOfScope.
     """
     services = visible_services(request)
-    if named := first_value(request, "service"):
+    if named := first_values(request).get("service"):
         check_scope(request, named)
         context_of(request).service = named
         services = (fleet_service_of(request),)

@@ -1,8 +1,7 @@
-"""The inputs of a merge: its blobs as the engine takes them, and the fingerprint of a merge."""
+"""The inputs of a merge: its blobs as the engine takes them."""
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,8 +12,7 @@ from pgo_collector.blobs.storage import Storage
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.blob_columns import BlobColumns, BlobSeries
-from pgo_collector.engine.merge_inputs import ENGINE, ChosenBlobs
-from pgo_collector.engine.renditions import Rendition
+from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.errors import NothingSelected
 from pgo_collector.model.profile_types import CPU, KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Selection
@@ -63,23 +61,3 @@ def nothing_selected(catalog: Catalog, selection: Selection) -> NothingSelected:
     if not count:
         return NothingSelected()
     return NothingSelected(f"{count:,} profiles of the type {PROCESS_CPU} match. {KEPT_APART}")
-
-
-def fingerprint_of(blobs: str, rendition: Rendition) -> str:
-    """Return the fingerprint of a rendition of a merge, as hex; `blobs` is the fingerprint of its blobs.
-
-    It changes with all that the merge depends on: blobs, format, rules, weights, samples, programs, engine.
-    """
-    weighting = rendition.weighting
-    parts = (
-        ENGINE,
-        blobs,
-        rendition.format.name,
-        str(rendition.rules),
-        weighting.by,
-        str(weighting.half_life),
-        str(tuple(rendition.latencies)),
-        str(tuple(rendition.patterns)),
-        str(rendition.binaries),
-    )
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -4,7 +4,7 @@ They are a cache in the data folder of one collector, and no other one knows of 
 
     <fingerprint>.merge     the merge | its record, as JSON | the record's size and SHA-256
 
-The fingerprint is of the blobs and the rendition: see `inputs.fingerprint_of`. A merge and its record are in
+The fingerprint is of the blobs and the rendition: see `fingerprint_of`. A merge and its record are in
 one file, which is renamed into place, so a process that is killed leaves both or neither. Nothing is synced:
 a file that isn't what was written, as after a power cut, is deleted, and its merge is made again.
 """
@@ -20,15 +20,16 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import structlog
 
-from pgo_collector.engine.outputs import WrittenFile
+from pgo_collector.engine.merge_inputs import ENGINE
+from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.model.facts import NAMED_LEFT_OUT, LeftOut
-from pgo_collector.model.selection import Coarse
+from pgo_collector.model.selection import EXACT, Coarse
 from pgo_collector.store.folder import log_unknown_file
 
 _SUFFIX = ".merge"
@@ -38,6 +39,8 @@ _FOOTER = struct.Struct("<Q32s")
 # How long a file counts as whole after a check, as long as it is the same file.
 _TRUSTED_SECONDS = 600.0
 _CHUNK_BYTES = 1 << 20
+# What `_read` returns for a file that can't be served.
+_NONE = (None, "")
 _log = structlog.get_logger()
 
 # Inode, size in bytes, and the times of its last modification and change, in ns.
@@ -51,25 +54,25 @@ class _Entry:
     checked: tuple[_FileIdentity, float] | None = None
 
 
-class _Record(NamedTuple):
-    """The record of a merge: all but its `coarse`, see `OpenMerge`. `written` is the file without it."""
+def fingerprint_of(blobs: str, rendition: Rendition) -> str:
+    """Return the fingerprint of a rendition of a merge, as hex; `blobs` is the fingerprint of its blobs.
 
-    etag: str
-    written: WrittenFile
-    left_out: tuple[LeftOut, ...]
-    n_left_out: int
-    build_id: str | None
-
-    def opened(self, file: BinaryIO, coarse: Coarse) -> OpenMerge:
-        """Return the merge in the file, which must be open at its beginning."""
-        size = self.written.size
-        return OpenMerge(self.etag, size, self.left_out, self.n_left_out, coarse, file, self.build_id)
-
-    def packed(self) -> bytes:
-        """Return the record and the footer, as `_read_record` reads them."""
-        names = [(left.blob, left.reason) for left in self.left_out]
-        text = json.dumps([self.etag, *self.written, names, self.n_left_out, self.build_id]).encode()
-        return text + _FOOTER.pack(len(text), hashlib.sha256(text).digest())
+    It changes with all that the merge depends on: blobs, format, rules, weights, samples, programs, engine.
+    """
+    weighting, binaries = rendition.weighting, rendition.binaries
+    programs = ",".join(f"{each.build_id}={each.sha256}" for each in binaries.stored)
+    parts = (
+        ENGINE,
+        blobs,
+        rendition.format.name,
+        str(rendition.rules),
+        weighting.by,
+        str(weighting.half_life),
+        str(tuple(rendition.latencies)),
+        str(tuple(rendition.patterns)),
+        f"{programs}{'!' if binaries.is_named else ''}",
+    )
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 class KeptMerges:
@@ -115,11 +118,11 @@ class KeptMerges:
             return None
         with ExitStack() as files, suppress(FileNotFoundError):
             file = files.enter_context(path.open("rb"))
-            record = _read_record(file)
-            if record is not None and _is_whole(entry, record, file):
+            merge, sha256 = _read(file, coarse)
+            if merge is not None and _is_whole(entry, merge, sha256):
                 file.seek(0)
                 files.pop_all()
-                return record.opened(file, coarse)
+                return merge
             _log.warning("kept merge damaged", file=str(path))
         self._drop(fingerprint, entry)
         return None
@@ -130,17 +133,15 @@ class KeptMerges:
         The oldest merges beyond the bound are deleted. Raises OSError.
         """
         path = self._path(fingerprint)
-        left_out = made.left_out[:NAMED_LEFT_OUT]
-        record = _Record(made.etag, made.written, left_out, len(made.left_out), made.build_id)
         with part.open("ab") as end:
-            end.write(record.packed())
+            end.write(_record_of(made))
         with self._lock:
             part.replace(path)
-            file = path.open("rb")
+            merge = OpenMerge.at(path, made, coarse)
             self._kept.pop(fingerprint, None)
             self._kept[fingerprint] = _Entry()
             self._drop_oldest()
-        return record.opened(file, coarse)
+        return merge
 
     def _path(self, fingerprint: str) -> Path:
         return self._folder / f"{fingerprint}{_SUFFIX}"
@@ -157,14 +158,14 @@ class KeptMerges:
             _delete(self._path(fingerprint))
 
 
-def _is_whole(entry: _Entry, record: _Record, file: BinaryIO) -> bool:
-    """Return whether the merge in a file is as it was written. Raises OSError."""
-    found = os.fstat(file.fileno())
+def _is_whole(entry: _Entry, merge: OpenMerge, sha256: str) -> bool:
+    """Return whether the merge in a file is as it was written, with this SHA-256. Raises OSError."""
+    found = os.fstat(merge.file.fileno())
     identity = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     match entry.checked:
         case [checked, at] if checked == identity and time.monotonic() - at < _TRUSTED_SECONDS:
             return True
-    if _sha256(file, record.written.size) != record.written.sha256:
+    if _sha256(merge.file, merge.size) != sha256:
         return False
     entry.checked = identity, time.monotonic()
     return True
@@ -179,31 +180,42 @@ def _delete(path: Path) -> None:
 def _written_nanos(path: Path) -> int | None:
     """Return when the file of a merge was written, in ns since 1970; None if it can't be served."""
     with suppress(OSError), path.open("rb") as file:
-        if _read_record(file) is not None:
+        if _read(file, EXACT)[0] is not None:
             return os.fstat(file.fileno()).st_mtime_ns
     return None
 
 
-def _read_record(file: BinaryIO) -> _Record | None:
-    """Return the record at the end of a file; None if there is no whole one. Raises OSError."""
+def _record_of(made: MergeResult) -> bytes:
+    """Return the record of a merge and the footer, as `_read` reads them."""
+    names = [(left.blob, left.reason) for left in made.left_out[:NAMED_LEFT_OUT]]
+    record = [made.etag, *made.written, names, len(made.left_out), made.build_id]
+    text = json.dumps(record).encode()
+    return text + _FOOTER.pack(len(text), hashlib.sha256(text).digest())
+
+
+def _read(file: BinaryIO, coarse: Coarse) -> tuple[OpenMerge, str] | tuple[None, str]:
+    """Return the merge that the record at the end of a file describes, and the SHA-256 of its bytes, in hex.
+
+    Return None and "" if there is no whole record. Raises OSError.
+    """
     end = file.seek(0, os.SEEK_END) - _FOOTER.size
     if end < 0:
-        return None
+        return _NONE
     file.seek(end)
     footer = file.read(_FOOTER.size)
     length, digest = _FOOTER.unpack(footer) if len(footer) == _FOOTER.size else (0, b"")
     if length > end:
-        return None
+        return _NONE
     file.seek(end - length)
     text = file.read(length)
     if hashlib.sha256(text).digest() != digest:
-        return None
+        return _NONE
     match json.loads(text):
         case [str(etag), int(size), str(sha256), list(names), int(n), str() | None as build_id]:
             left_out = tuple(LeftOut(blob, reason) for blob, reason in names)
             if size == end - length:
-                return _Record(etag, WrittenFile(size, sha256), left_out, n, build_id)
-    return None  # another version's
+                return OpenMerge(etag, size, left_out, n, coarse, file, build_id), sha256
+    return _NONE  # another version's
 
 
 def _sha256(file: BinaryIO, size: int) -> str:

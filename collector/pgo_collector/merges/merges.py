@@ -21,8 +21,8 @@ from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult
 from pgo_collector.errors import BlobsGone
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.inputs import chosen_of, fingerprint_of, nothing_selected
-from pgo_collector.merges.kept import KeptMerges
+from pgo_collector.merges.inputs import chosen_of, nothing_selected
+from pgo_collector.merges.kept import KeptMerges, fingerprint_of
 from pgo_collector.merges.making import OpenMerge, make_merge
 from pgo_collector.model.selection import EXACT, Coarse, Selection
 from pgo_collector.store.garbage import collect_garbage, delete_live
@@ -158,25 +158,22 @@ class Merges:
         """
         catalog = self.store.catalog
 
-        def kept_as(state: SelectionState) -> str:
-            return fingerprint_of(state.fingerprint, rendition)
-
         def take(state: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs | None:
-            if kept_as(state) in self._kept:
+            if fingerprint_of(state.fingerprint, rendition) in self._kept:
                 return None
             return chosen_of(self.store.blobs.storage, selection.service, selection.type, blobs)
 
-        known = catalog.known_state(selection)
-        opened = None if known is None else self._kept.open(kept_as(known), known.coarse)
-        while opened is None:
+        state, chosen = catalog.known_state(selection), None
+        while True:
+            if state is not None:
+                fingerprint = fingerprint_of(state.fingerprint, rendition)
+                if chosen is not None:
+                    return _Resolved(state, fingerprint, chosen)
+                if (opened := self._kept.open(fingerprint, state.coarse)) is not None:
+                    return opened
             state, chosen = catalog.resolve(selection, take)
-            if chosen is None:
-                opened = self._kept.open(kept_as(state), state.coarse)
-            elif not len(chosen.blobs):
+            if chosen is not None and not len(chosen.blobs):
                 raise nothing_selected(catalog, selection)
-            else:
-                return _Resolved(state, kept_as(state), chosen)
-        return opened
 
     async def _make(self, resolved: _Resolved, rendition: Rendition) -> OpenMerge:
         async with self.store.part() as part:

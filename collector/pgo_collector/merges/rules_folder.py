@@ -1,7 +1,8 @@
-"""The folder of rules files: one for each service that has rules, read for every merge."""
+"""The folder of rules files: one for each service that has rules, looked at for every merge."""
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from pprof_merge import Rules, RulesInvalid, parse_rules
 from pgo_collector.errors import RulesUnreadable
 
 _SUFFIX = ".rules"
+# A file that was changed less than this before it was read may change again with the same times, since file
+# systems round them, some to two seconds.
+_SETTLED_NANOS = 3 * 10**9
 _log = structlog.get_logger()
 
 
@@ -18,24 +22,43 @@ class RulesFolder:
     """The rules of each service. Rules change merges, not stored profiles, so they can be undone.
 
     A malformed file costs no profile. Merges are refused until it is corrected: if they were served without
-    the rules, nobody would notice.
+    the rules, nobody would notice. A file is read again when it has changed, and while it is so new that the
+    next change might not show.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # By service: the file's inode, size, and times of modification and change in ns; and its rules.
+        self._read: dict[str, tuple[tuple[int, int, int, int], Rules]] = {}
 
     def of(self, service: str) -> Rules:
         """Return the rules of a service, empty if it has no file.
 
         Raises RulesUnreadable, which names the file and the line.
         """
-        path = self._path / f"{service}{_SUFFIX}"
+        path, now_nanos = self._path / f"{service}{_SUFFIX}", time.time_ns()
+        identity = None
         try:
-            return self.read(path)
+            found = path.stat()
+            identity = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        except FileNotFoundError:
+            self._read.pop(service, None)
+            return Rules()
+        except OSError:
+            pass  # `read` says what is wrong
+        match self._read.get(service):
+            case [known, rules] if known == identity:
+                return rules
+        self._read.pop(service, None)
+        try:
+            rules = self.read(path)
         except RulesUnreadable as error:
             reason = str(error).removeprefix(f"rules file {path.name}: ")
             _log.error("rules unreadable", file=str(path), reason=reason)
             raise
+        if identity is not None and max(identity[2:]) < now_nanos - _SETTLED_NANOS:
+            self._read[service] = identity, rules
+        return rules
 
     def files(self) -> list[Path]:
         """Return the rules files, sorted by name."""

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.engine.renditions import format_named
-from pgo_collector.http.answers import Download, etag_matches, quote_etag
+from pgo_collector.http.answers import Download, etag_matches
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
@@ -65,7 +65,7 @@ def _answer(request: Request, opened: OpenRelease, wanted: Format, filename: str
     context = context_of(request)
     context.profile, context.release = opened.etag, opened.number
     headers = {
-        "ETag": quote_etag(opened.etag),
+        "ETag": f'"{opened.etag}"',
         "Cache-Control": "private, no-cache",
         _HEADER: str(opened.number),
     }

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.context import context_of
 from pgo_collector.http.openapi import BASE, LATENCIES, PATTERNS, SELECTION
-from pgo_collector.http.selections import first_value
+from pgo_collector.http.selections import first_values
 
 SERVICES = "/ui/services"
 SELECTED = tuple(name for name in SELECTION if name != "service")
@@ -58,7 +58,8 @@ class Links:
     def of(cls, request: Request, page: str, *own: str, most: int) -> Self:
         """Return the links for a request; `own` are the page's own parameters. Raises ParameterInvalid."""
         selected = {name: text for name in SELECTED if (text := _value_of(request, name))}
-        given = {name: first_value(request, name) or "" for name in own if name in request.query_params}
+        values = first_values(request)
+        given = {name: values[name] for name in own if name in values}
         if "search" in given:
             given["search"] = given["search"][:MAX_SEARCH]
         # Empty labels of a base mean "no labels"; other empty parameters mean nothing.

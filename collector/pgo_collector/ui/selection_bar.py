@@ -17,7 +17,7 @@ from starlette.requests import Request
 from pgo_collector.catalog.summaries import Summaries
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.openapi import BASE, FOCUS, LATENCIES, PATTERNS
-from pgo_collector.http.selections import first_value
+from pgo_collector.http.selections import first_values
 from pgo_collector.model.profile_types import LATENCY_TYPES
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.ui.links import Links, api_url
@@ -190,13 +190,13 @@ async def selection_bar(
 
 def chosen_labels(request: Request, selection: Selection) -> str:
     """Return the labels of a selection with the condition of a chooser's form. Raises ParameterInvalid."""
-    key = first_value(request, KEY) or ""
+    key = first_values(request).get(KEY) or ""
     if not key or len(key) > _LONGEST_KEY:
         raise ParameterInvalid(f"{KEY}: give a label, of at most {_LONGEST_KEY} characters")
     values = frozenset(text.removeprefix(_MARK) for text in request.query_params.getlist(VALUE) if text)
     matchers = [matcher for matcher in selection.matchers if matcher.key != key]
     if values:
-        matchers.append(Matcher(key, values, first_value(request, IS) == NONE_OF))
+        matchers.append(Matcher(key, values, first_values(request).get(IS) == NONE_OF))
     return _text(matchers)
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from pathlib import Path
 
 import pprof_merge
 import pytest
+from pgo_collector.errors import RulesUnreadable
+from pgo_collector.merges.rules_folder import RulesFolder
+from pprof_merge import Rules
 from pprof_merge.analysis.rules import apply_rules, parse_rules
 from pprof_merge.formats import FORMATS
 
@@ -107,6 +111,37 @@ def test_the_file_is_the_services_own(stopped: Server, rules: Path) -> None:
     for name in ("a", "b"):
         stopped.submit(profile_of(name))
     assert tally(stopped.merge().content) == {"a": 1}
+
+
+def test_a_file_is_read_when_it_has_changed_and_while_it_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, file = RulesFolder(tmp_path), tmp_path / "shop.rules"
+    read_rules = RulesFolder.read
+    read: list[Path] = []
+
+    def noting(self: RulesFolder, path: Path) -> Rules:
+        read.append(path)
+        return read_rules(self, path)
+
+    monkeypatch.setattr(RulesFolder, "read", noting)
+    file.write_bytes(b"drop a\n")
+    for _ in range(2):
+        assert folder.of("shop").drop == ("a",)
+    assert len(read) == 2, "the next change might not show in the times of a file that is so new"
+    changed_nanos = file.stat().st_ctime_ns
+    monkeypatch.setattr(time, "time_ns", lambda: changed_nanos + 60 * 10**9)
+    for _ in range(3):
+        assert folder.of("shop").drop == ("a",)
+    assert len(read) == 3
+    file.write_bytes(b"drop b\n")
+    assert folder.of("shop").drop == ("b",)
+    file.unlink()
+    assert folder.of("shop").drop == ()
+    file.write_bytes(b"drop\n")
+    for _ in range(2):
+        with pytest.raises(RulesUnreadable, match="line 1"):
+            folder.of("shop")
 
 
 BROKEN = b"noinline a\ninline b\n"

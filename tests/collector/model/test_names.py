@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pgo_collector.blobs.blobs import Blobs
 from pgo_collector.errors import InputsDamaged, LabelsInvalid
-from pgo_collector.http.answers import etag_matches, left_out_header, quote_etag
+from pgo_collector.http.answers import etag_matches, left_out_header
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.series import Series, parse_labels
@@ -118,10 +118,10 @@ def path_of(name: BlobName) -> str:
 
 @given(st.from_regex(r"[0-9a-f]{64}", fullmatch=True), st.text(max_size=20))
 def test_an_entity_tag_matches_itself_and_nothing_else(etag: str, other: str) -> None:
-    assert etag_matches(quote_etag(etag), etag)
-    assert etag_matches(f'"", W/"x",\tW/{quote_etag(etag)} , "y"', etag)
+    assert etag_matches(f'"{etag}"', etag)
+    assert etag_matches(f'"", W/"x",\tW/"{etag}" , "y"', etag)
     assert not etag_matches(etag, etag)
-    assert not etag_matches(quote_etag(other), etag)
+    assert not etag_matches(f'"{other}"', etag)
 
 
 @given(st.lists(st.builds(LeftOut, st.text(), st.text())))

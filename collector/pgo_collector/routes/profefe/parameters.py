@@ -9,7 +9,7 @@ from starlette.requests import Request
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.context import context_of
-from pgo_collector.http.selections import first_value, labels_in, parse_time, service_of, times_of, type_of
+from pgo_collector.http.selections import first_values, labels_in, parse_time, service_of, times_of, type_of
 from pgo_collector.model.profile_types import TYPES
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import Series, parse_label_values, parse_labels
@@ -27,7 +27,7 @@ def series_of(request: Request) -> Series:
 
 def created_nanos_of(request: Request) -> int | None:
     """Return `created_at` in ns since 1970, None if it isn't given. Raises ParameterInvalid."""
-    text = first_value(request, "created_at")
+    text = first_values(request).get("created_at")
     return parse_time(text, "created_at") if text else None
 
 
@@ -41,7 +41,7 @@ def selections_of(request: Request) -> list[Selection]:
 
     Raises ParameterInvalid or KeyOutOfScope.
     """
-    types = [type_of(request)] if first_value(request, "type") else TYPES
+    types = [type_of(request)] if first_values(request).get("type") else TYPES
     return [_selection(request, type_) for type_ in types]
 
 
@@ -50,7 +50,7 @@ def limit_of(request: Request) -> int | None:
 
     Raises ParameterInvalid.
     """
-    text = first_value(request, "limit") or "0"
+    text = first_values(request).get("limit") or "0"
     if not _LIMIT.fullmatch(text):
         raise ParameterInvalid(f"limit={text[:50]}: not a whole number")
     return max(int(text), 0) or None
@@ -69,7 +69,7 @@ def _selection(request: Request, type_: str) -> Selection:
 
 
 def _service_of(request: Request) -> str:
-    service = first_value(request, "service")
+    service = first_values(request).get("service")
     if not service:
         raise ParameterInvalid("service is missing")
     check_scope(request, service)
@@ -78,7 +78,7 @@ def _service_of(request: Request) -> str:
 
 
 def _type_of(request: Request) -> str:
-    if not first_value(request, "type"):
+    if not first_values(request).get("type"):
         raise ParameterInvalid("type is missing")
     return type_of(request)
 

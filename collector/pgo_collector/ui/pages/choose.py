@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.selections import first_value, selection_of
+from pgo_collector.http.selections import first_values, selection_of
 from pgo_collector.ui.links import path_of, query_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.selection_bar import CHOOSE, FIND, IS, KEY, PAGE, PAGES, VALUE, chosen_labels
@@ -25,12 +25,11 @@ def choose_routes(sources: Sources) -> APIRouter:
 
     @router.api_route("/services/{service}/choose", methods=METHODS)
     async def choose(request: Request) -> Response:
-        selection, page = selection_of(request), first_value(request, PAGE) or ""
+        given = first_values(request)
+        selection, page = selection_of(request), given.get(PAGE) or ""
         if page not in PAGES:
             raise ParameterInvalid(f"{PAGE}={page[:50]}: not a page of a service")
-        query = {
-            name: first_value(request, name) or "" for name in request.query_params if name not in _OF_FORM
-        }
+        query = {name: text for name, text in given.items() if name not in _OF_FORM}
         query |= {"labels": chosen_labels(request, selection)}
         if not query["labels"]:
             del query["labels"]

@@ -14,7 +14,7 @@ from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.openapi import BASE, FOCUS, METHODS
 from pgo_collector.http.parameters import one_of, reading_of, root_of
-from pgo_collector.http.selections import base_of, first_value, selection_of
+from pgo_collector.http.selections import base_of, first_values, selection_of
 from pgo_collector.queries.answers import SampleType
 from pgo_collector.queries.flames import Flame, flame_of
 from pgo_collector.ui.filters import filters_of_name, filters_of_search
@@ -115,7 +115,7 @@ def look_of(request: Request) -> Look:
 
 def _word(request: Request, parameter: str, words: tuple[str, ...]) -> str:
     """Return the value of a parameter that only pages take; the first of the words is the default."""
-    text = first_value(request, parameter) or words[0]
+    text = first_values(request).get(parameter) or words[0]
     if text not in words:
         raise ParameterInvalid(f"unknown {parameter} {text[:50]!r}; give one of {', '.join(words)}")
     return text
@@ -124,5 +124,5 @@ def _word(request: Request, parameter: str, words: tuple[str, ...]) -> str:
 def _view_of(request: Request, links: Links) -> FlameView:
     """Return the view that `root` and `search` ask for, of as many calls as a page has room for."""
     room = _CALLS_BYTES // (_BOX_BYTES + len(links.here(root="")))
-    search = first_value(request, "search") or ""
+    search = first_values(request).get("search") or ""
     return FlameView(root=root_of(request), most=max(1, min(_MOST_CALLS, room)), search=search[:MAX_SEARCH])

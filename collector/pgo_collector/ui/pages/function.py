@@ -13,7 +13,7 @@ from pgo_collector.engine.queries import Around
 from pgo_collector.errors import NoSuchFunction
 from pgo_collector.http.openapi import FOCUS, METHODS
 from pgo_collector.http.parameters import single_parameter, whole_number
-from pgo_collector.http.selections import first_value, focus_of
+from pgo_collector.http.selections import first_values, focus_of
 from pgo_collector.model.selection import Focus
 from pgo_collector.queries.answers import Function
 from pgo_collector.queries.functions import AROUND, fleet_use, function_of
@@ -35,12 +35,12 @@ def function_routes(sources: Sources) -> APIRouter:
     async def function(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "function", "function", "n", *FOCUS)
         focus = focus_of(request)
-        most = whole_number(request, "n") if first_value(request, "n") else _DEFAULT_ROWS
+        most = whole_number(request, "n") if first_values(request).get("n") else _DEFAULT_ROWS
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
         found = around = None
         status, similar = HTTPStatus.OK, None
-        if first_value(request, "function"):
+        if first_values(request).get("function"):
             _, name = single_parameter(request, ("function",))
             try:
                 found, around = await _kept_function(sources, selected, name, most, focus)

@@ -15,7 +15,7 @@ from pgo_collector.errors import NothingToMerge, NotOfThisProfile, ParameterInva
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.openapi import BASE, METHODS
 from pgo_collector.http.parameters import one_of
-from pgo_collector.http.selections import base_of, first_value
+from pgo_collector.http.selections import base_of, first_values
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.histograms import FleetHistogram, fleet_histogram, heat_map, histogram_of
 from pgo_collector.queries.timelines import Step
@@ -79,7 +79,7 @@ def latency_routes(sources: Sources) -> APIRouter:
 
 def _step(request: Request, summary: Summary) -> Step:
     """Return the step that a request asks for, or one that fits its time. Raises ParameterInvalid."""
-    if first_value(request, "step"):
+    if first_values(request).get("step"):
         return cast("Step", one_of(request, "step"))
     span = summary.end_nanos - summary.begin_nanos
     return "minute" if span < _MINUTES_NANOS else "hour" if span < _HOURS_NANOS else "day"

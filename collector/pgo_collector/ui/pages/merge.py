@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition, format_named
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.selections import first_value, latencies_of, patterns_of, selection_of
+from pgo_collector.http.selections import first_values, latencies_of, patterns_of, selection_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
@@ -23,7 +23,7 @@ def merge_routes(sources: Sources) -> APIRouter:
     @router.api_route("/services/{service}/merge", methods=METHODS)
     async def merge(request: Request) -> Response:
         selection = selection_of(request)
-        wanted = format_named(*filter(None, [first_value(request, "format")]))
+        wanted = format_named(first_values(request).get("format") or PLAIN_RENDITION.format.name)
         rules = await asyncio.to_thread(sources.rules.of, selection.service)
         latencies, patterns = latencies_of(request), patterns_of(request)
         helped = await sources.binaries.choice(selection.service, wanted.name)

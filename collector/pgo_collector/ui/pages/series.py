@@ -12,7 +12,7 @@ from starlette.responses import Response
 from pgo_collector.catalog.summaries import Summary
 from pgo_collector.http.openapi import LATENCIES, METHODS
 from pgo_collector.http.parameters import one_of, single_parameter
-from pgo_collector.http.selections import first_value, latencies_of, sample_type_of
+from pgo_collector.http.selections import first_values, latencies_of, sample_type_of
 from pgo_collector.model.selection import Focus
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.queries.timelines import Step, Subject, time_series
@@ -45,7 +45,7 @@ def series_routes(sources: Sources) -> APIRouter:
             for by in _SUBJECTS
         }
         found = plot = None
-        if any(first_value(request, name) for name in _SUBJECTS):
+        if any(map(first_values(request).get, _SUBJECTS)):
             by, name = single_parameter(request, _SUBJECTS)
             found, _ = await time_series(
                 sources.fleet, selected.selection, cast("Subject", by), name, step, focus=focus
@@ -68,6 +68,6 @@ def series_routes(sources: Sources) -> APIRouter:
 
 def _step(request: Request, summary: Summary) -> Step:
     """Return the step that a request asks for, or one that fits its time. Raises ParameterInvalid."""
-    if first_value(request, "step"):
+    if first_values(request).get("step"):
         return cast("Step", one_of(request, "step"))
     return "hour" if summary.end_nanos - summary.begin_nanos < _SHORT_NANOS else "day"

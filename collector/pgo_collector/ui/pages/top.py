@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from pgo_collector.http.openapi import FOCUS, METHODS
 from pgo_collector.http.parameters import one_of, whole_number
-from pgo_collector.http.selections import first_value, focus_of
+from pgo_collector.http.selections import first_values, focus_of
 from pgo_collector.model.selection import Focus, Selection
 from pgo_collector.queries.answers import Top
 from pgo_collector.queries.tables import fleet_table
@@ -55,7 +55,7 @@ def table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:
     """Return the grouping, the order and the number of rows of a request. Raises ParameterInvalid."""
     by = cast("Grouping", one_of(request, "by"))
     sort = cast("TopOrder", one_of(request, "sort"))
-    return by, sort, whole_number(request, "n") if first_value(request, "n") else DEFAULT_ROWS
+    return by, sort, whole_number(request, "n") if first_values(request).get("n") else DEFAULT_ROWS
 
 
 async def kept_top(  # noqa: PLR0917 - as `top_of` has them

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.selections import first_value
+from pgo_collector.http.selections import first_values
 from pgo_collector.http.traces import trace_query_of, visible_services
 from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.spans import PARTS
@@ -50,7 +50,8 @@ def traces_pages(sources: Sources) -> APIRouter:
     @router.api_route("/traces", methods=METHODS)
     async def listed(request: Request) -> Response:
         found = await sources.traces.summaries(query := trace_query_of(request))
-        chosen = {name: text for name in _CHOICES if (text := first_value(request, name))}
+        values = first_values(request)
+        chosen = {name: text for name in _CHOICES if (text := values.get(name))}
 
         def link(**changes: str) -> str:
             return TRACES + query_of({name: text for name, text in (chosen | changes).items() if text})

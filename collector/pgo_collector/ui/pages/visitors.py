@@ -14,7 +14,7 @@ from pgo_collector.errors import KeyRefused
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.context import context_of
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.selections import first_value
+from pgo_collector.http.selections import first_values
 from pgo_collector.ui.forms import check_same_site, form_of
 from pgo_collector.ui.links import is_https
 from pgo_collector.ui.rendering import Rendering
@@ -86,7 +86,7 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
 
     @router.api_route("/sign-in", methods=METHODS)
     async def sign_in_form(request: Request) -> Response:
-        return await form_page(request, first_value(request, "next") or HOME)
+        return await form_page(request, first_values(request).get("next") or HOME)
 
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
