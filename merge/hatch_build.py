@@ -26,7 +26,7 @@ _IMPORTED = ("errors", "limits")
 
 
 class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
-    """Puts the compiled engine into a wheel. A checkout is compiled by `make engine`, beside pip."""
+    """Puts the compiled engine into a wheel. A checkout is compiled by `make setup`, beside pip."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the engine, and tell hatchling what to add."""

@@ -26,11 +26,9 @@ from tests.zygote import Zygote
 
 # Nothing is timed: a busy machine is no fault of the code's.
 settings.register_profile(
-    "untimed", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "quick", max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("untimed")
-# What `make test` and `make quick` try.
-settings.register_profile("quick", max_examples=12)
+settings.load_profile("quick")
 # What `make test-all` tries.
 settings.register_profile("long", max_examples=160)
 # For hours in which there is time for more: `make test ARGS="--hypothesis-profile campaign …"`.

@@ -2,7 +2,7 @@
 
 What is compiled is kept in a folder whose name has the hash of the sources, the version of Python and the
 machine. So an edited source is never run by an old build: it is interpreted, with the same results, until
-`make engine` has compiled it.
+`make setup` has compiled it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def run(seed: int, seconds: float, scratch: Path) -> Findings:
         assert other.stdout is not None
         other_engine = other.stdout.readline().strip()
         if other_engine == ENGINE:
-            findings.fault(f"both engines are {ENGINE}", "make engine")
+            findings.fault(f"both engines are {ENGINE}", "make setup")
         made = cases(seeded(seed), real_profiles())
         while not findings.faults:
             print("go on", file=other.stdin, flush=True)

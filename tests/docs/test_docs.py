@@ -179,7 +179,7 @@ def test_every_verb_of_make_is_in_contributing() -> None:
 
 
 def test_make_finds_the_tests_that_it_runs() -> None:
-    for verb in ("quick", "lowest"):
+    for verb in ("quick", "stage-lowest"):
         said = subprocess.run(
             ["make", "--dry-run", "--always-make", verb], cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout

@@ -21,7 +21,7 @@ from tests.interop.listening import free_port
 
 _MODULES = Path(__file__).parents[2] / ".dev" / "azurite" / "node_modules"
 _SERVER = _MODULES / "azurite" / "dist" / "src" / "blob" / "main.js"
-MISSING = "" if _SERVER.exists() and shutil.which("node") else "Azurite is missing: make clients"
+MISSING = "" if _SERVER.exists() and shutil.which("node") else "Azurite is missing: make setup WITH=clients"
 _OPTIONS = "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"
 _DEADLINE_SECONDS = 60.0
 _ACCOUNT = "tests"

@@ -1,7 +1,7 @@
 """Real tracers of Datadog, for Python and Node, upload profiles of a busy program.
 
-`make clients` installs them. They ask `/info`, and send every 2 s what they can't be told a key for, as to an
-agent: so the route is open, or refuses them.
+`make setup WITH=clients` installs them. They ask `/info`, and send every 2 s what they can't be told a key
+for, as to an agent: so the route is open, or refuses them.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def compiler(version: str) -> str | Path:
         return GO
     command = ROOT / f".dev/go{version}/go/bin/go"
     if not command.exists():
-        pytest.skip(f"there is no Go {version}: `make toolchains` installs it")
+        pytest.skip(f"there is no Go {version}: `make setup WITH=toolchains` installs it")
     return command
 
 

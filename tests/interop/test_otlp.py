@@ -1,6 +1,6 @@
 """OpenTelemetry's own classes and stubs, of two versions of the wire, export profiles.
 
-`make clients` installs them.
+`make setup WITH=clients` installs them.
 """
 
 from __future__ import annotations

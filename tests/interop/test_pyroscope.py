@@ -1,6 +1,6 @@
 """Real clients of Pyroscope push: Python and Node SDKs, and Connect as Grafana's programs speak it.
 
-`make clients` installs them. Their functions are waited for as long as it takes: a client sends every 10 s.
+`make setup WITH=clients` installs them. Functions are waited for: a client sends every 10 s.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def installed(name: str) -> Path:
     """Return the folder in .dev with a client."""
     folder = ROOT / ".dev" / name
     if not (folder / ".complete").exists():
-        pytest.skip("call `make clients`")
+        pytest.skip("call `make setup WITH=clients`")
     return folder
 
 

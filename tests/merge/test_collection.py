@@ -61,7 +61,6 @@ def test_any_selection_is_what_go_makes_of_it(profiles: Path, oracle: Oracle) ->
     assert encode(collection.merge()) == encode(collection.merge(range(len(inputs))))
 
 
-@settings(max_examples=40, deadline=None)
 @given(random=st.randoms(use_true_random=False), count=st.integers(1, 8))
 def test_a_merge_after_each_profile_is_that_of_all_so_far(random: Random, count: int) -> None:
     world = World(random, empty_strings=True)
@@ -212,7 +211,7 @@ def test_nothing_to_merge() -> None:
         Collection().merge()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(random=st.randoms(use_true_random=False), counts=st.lists(st.integers(0, 4), min_size=2, max_size=3))
 def test_collections_of_other_processes_are_absorbed(random: Random, counts: list[int]) -> None:
     world = World(random, empty_strings=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import UnfitForFormat, merge
 from pprof_merge.formats.llvm import llvm_sample_profile
@@ -201,7 +201,6 @@ LEAVES = st.builds(
 
 
 @needs_llvm
-@settings(deadline=None)
 @given(st.lists(LEAVES, min_size=1, max_size=12))
 def test_llvm_reads_what_was_written(reread: Callable[[bytes], bytes], leaves: list[Leaf]) -> None:
     try:

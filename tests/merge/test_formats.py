@@ -245,7 +245,7 @@ def test_samples_may_be_none() -> None:
 SCHEMA = "speedscope/file-format-schema.json"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(random=st.randoms(use_true_random=False))
 def test_speedscope_files_keep_to_its_schema(random: Random, profiles: Path) -> None:
     validate = fastjsonschema.compile(json.loads((profiles.parent / SCHEMA).read_text()))

@@ -28,7 +28,7 @@ def test_every_order_gives_the_same_bytes(profiles: Path) -> None:
     assert len({encode(merge(order)) for order in itertools.permutations(inputs)}) == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(random=st.randoms(use_true_random=False), count=st.integers(2, 5))
 def test_every_order_of_generated_profiles_gives_the_same_bytes(random: Random, count: int) -> None:
     world = World(random, empty_strings=True)
@@ -38,7 +38,7 @@ def test_every_order_of_generated_profiles_gives_the_same_bytes(random: Random, 
     assert merged(inputs[1:] + inputs[:1]) == expected
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(random=st.randoms(use_true_random=False), count=st.integers(1, 4))
 def test_a_merge_merged_again_is_itself(random: Random, count: int) -> None:
     world = World(random, empty_strings=True)
@@ -53,7 +53,7 @@ def test_a_real_merge_merged_again_is_itself(profiles: Path) -> None:
     assert encode(decode(once)) == once
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(random=st.randoms(use_true_random=False), cut=st.integers(1, 3))
 def test_a_merge_of_merges_is_the_merge(random: Random, cut: int) -> None:
     world = World(random)

@@ -38,7 +38,7 @@ def catalog(request: pytest.FixtureRequest) -> Iterator[ServiceCatalog]:
         yield served
 
 
-# What the two have in common is tried with both only in `make exhaustive`.
+# What the two have in common is tried with both only in `make test-all`.
 one_suffices = pytest.mark.parametrize(
     "catalog", ["nomad", pytest.param("consul", marks=pytest.mark.exhaustive)], indirect=True
 )

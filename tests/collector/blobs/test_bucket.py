@@ -1,6 +1,6 @@
 """Blobs in a bucket: the same behaviour as in a folder, and what happens when the object store fails.
 
-All tests here need a Ceph, which takes seconds to start and only `make shared` starts. Some need Azurite.
+They need a Ceph, which takes seconds to start and only the stage `shared` starts. Some need Azurite.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Releases, programs and start lines in a bucket: collectors that share it see and change the same ones.
 
-All tests here need a Ceph, which takes seconds to start and only `make shared` starts.
+All tests here need a Ceph, which takes seconds to start and only the stage `shared` starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A catalog in PostgreSQL that is gone, slow or in use. `make shared` runs the other tests on one."""
+"""A catalog in PostgreSQL that is gone, slow or in use. The stage `shared` runs the other tests on one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several collectors at once over one catalog in PostgreSQL and one bucket, which `make shared` starts."""
+"""Several collectors at once over one PostgreSQL and one bucket, which the stage `shared` starts."""
 
 from __future__ import annotations
 
