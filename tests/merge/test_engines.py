@@ -20,6 +20,7 @@ needs_compiled = pytest.mark.skipif(ENGINE != "compiled", reason="needs gcc and 
 
 
 @needs_compiled
+@pytest.mark.system("gcc")
 def test_both_engines_say_the_same(tmp_path: Path) -> None:
     findings = engines.run(5, 0, tmp_path)  # one round
     assert findings.faults == []
@@ -39,6 +40,7 @@ def test_the_command_says_how_the_engine_runs(environment: dict[str, str]) -> No
 
 
 @needs_compiled
+@pytest.mark.system("gcc")
 def test_an_edited_source_is_not_run_by_an_old_build(tmp_path: Path) -> None:
     (package,) = map(Path, pprof_merge.__path__)
     copy = tmp_path / "pprof_merge"
