@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
-from pprof_merge import BinaryLimits, Budget, Limits
+from pprof_merge import Budget, Limits
+from pprof_merge.binary import BinaryLimits
 from pydantic import AfterValidator, Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 

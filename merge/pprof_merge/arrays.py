@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+__all__ = ["Bools", "Bytes", "Floats", "Int32s", "Int64s", "Integers", "Ints", "UInt32s", "UInt64s"]
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray

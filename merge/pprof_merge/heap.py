@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
+__all__ = ["keep_heap", "keep_heap_anyway", "share_heap", "trim_after", "trim_heap"]
+
 P = ParamSpec("P")
 T = TypeVar("T")
 

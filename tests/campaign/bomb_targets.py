@@ -32,7 +32,8 @@ from pgo_collector.model.selection import USUAL, Coarse
 from pgo_collector.queries.flames import Flame
 from pgo_collector.settings import Settings
 from pgo_collector.ui.flame_drawing import drawing_of
-from pprof_merge import GROUPINGS, LatencyRange, ProfileError, Weighting
+from pprof_merge import ProfileError, Weighting
+from pprof_merge.analysis import GROUPINGS, LatencyRange
 from pprof_merge.analysis.coverage import parse_symbols
 from pprof_merge.analysis.flame_graph import FlameView
 from pprof_merge.analysis.rules import Rules, parse_rules

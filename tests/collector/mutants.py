@@ -25,7 +25,7 @@ from backports import zstd
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
-from pprof_merge import Binary, BinaryLimits
+from pprof_merge.binary import Binary, BinaryLimits
 
 from tests.collector import calling, datadog, exporting, pushing, querying
 from tests.collector.engine.test_binaries import cpu_profile

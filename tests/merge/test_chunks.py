@@ -15,9 +15,9 @@ import numpy as np
 import pprof_merge
 import pytest
 from pprof_merge import Collection, ProfileError, encode
+from pprof_merge.analysis.build_report import ReportedProfile, ReportOptions, report
 from pprof_merge.analysis.call_edges import traced_edges
 from pprof_merge.analysis.outliers import outlier_scores
-from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
 from pprof_merge.columns.ragged import first_positions
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.merging.batch import Batch
@@ -31,7 +31,7 @@ from tests.oracle.builder import World, seeded
 CHUNKED = (
     "pprof_merge.analysis.outliers:_CHUNK_STACKS",
     "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
-    "pprof_merge.codec.encode:_PART_BYTES",
+    "pprof_merge.codec.encoding:_PART_BYTES",
     "pprof_merge.columns.ragged:_CHUNK",
     "pprof_merge.merging.batch:_PART_VALUES",
     "pprof_merge.merging.collection:_BATCH_BYTES",

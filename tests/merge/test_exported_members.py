@@ -3,6 +3,8 @@ from __future__ import annotations
 import inspect
 import pickle
 import types
+from importlib import import_module
+from pkgutil import iter_modules
 
 import pprof_merge
 import pytest
@@ -17,35 +19,70 @@ from pprof_merge import (
     UnfitForWeight,
 )
 
+from tests.merge.doors import DOORS
 
-def test_all_is_what_the_package_exports() -> None:
-    for name in pprof_merge.__all__:
-        getattr(pprof_merge, name)  # some are imported on first use
-    exported = {
-        name
-        for name, member in vars(pprof_merge).items()
-        if not name.startswith("_") and not isinstance(member, types.ModuleType)
-    }
-    not_ours = {"TYPE_CHECKING", "Any", "import_module"}
-    assert sorted(exported - not_ours) == sorted(pprof_merge.__all__)
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'unknown'"):
-        pprof_merge.unknown  # noqa: B018
-
-
-EXPORTED = {name: getattr(pprof_merge, name) for name in pprof_merge.__all__}
+MODULES = {door: import_module(door) for door in DOORS}
+PACKAGES = [door for door, module in MODULES.items() if hasattr(module, "__path__")]
+LAZY = [door for door in PACKAGES if hasattr(MODULES[door], "__getattr__")]
+# The types of NumPy's arrays are `Any` when a program runs.
+EXPORTED = {
+    f"{door}.{name}": getattr(module, name)  # some are imported on first use
+    for door, module in MODULES.items()
+    if door != "pprof_merge.arrays"
+    for name in module.__all__
+}
 DESCRIBED = [
     name for name, member in EXPORTED.items() if inspect.isclass(member) or inspect.isfunction(member)
 ]
+
+
+# The table of formats and its class are in the door itself.
+@pytest.mark.parametrize("door", sorted({*PACKAGES} - {"pprof_merge.formats"}))
+def test_all_is_what_a_package_exports(door: str) -> None:
+    module = MODULES[door]
+    exported = {
+        name
+        for name, member in vars(module).items()
+        if not name.startswith("_") and not isinstance(member, types.ModuleType)
+    }
+    assert sorted(exported - {"TYPE_CHECKING", "on_first_use"}) == sorted(module.__all__)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_published_name_is_there(door: str) -> None:
+    module = MODULES[door]
+    assert {*module.__all__} <= {*dir(module)}
+    assert len({*module.__all__}) == len(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+@pytest.mark.parametrize("door", PACKAGES)
+def test_no_module_has_the_name_of_what_its_package_publishes(door: str) -> None:
+    modules = {found.name for found in iter_modules(MODULES[door].__path__)}
+    assert not modules & {*MODULES[door].__all__}
+
+
+def test_the_package_publishes_what_its_rooms_do() -> None:
+    for door in ("pprof_merge.codec", "pprof_merge.merging", "pprof_merge.formats"):
+        for name in {*MODULES[door].__all__} & {*pprof_merge.__all__}:
+            assert getattr(MODULES[door], name) is getattr(pprof_merge, name)
+
+
+def test_a_few_names_are_enough_for_most() -> None:
+    assert len(pprof_merge.__all__) <= 25
+
+
+@pytest.mark.parametrize("door", LAZY)
+def test_an_unknown_name_is_an_attribute_error(door: str) -> None:
+    with pytest.raises(AttributeError, match=f"module '{door}' has no attribute 'unknown'"):
+        MODULES[door].unknown  # noqa: B018
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_every_function_and_class_has_a_docstring(name: str) -> None:
     member = EXPORTED[name]
     assert member.__doc__
-    assert not member.__doc__.startswith(f"{name}("), "only the docstring that dataclass wrote"
+    assert not member.__doc__.startswith(f"{member.__name__}("), "only the docstring that dataclass wrote"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pprof_merge import Grouping
+    from pprof_merge.analysis import Grouping
 
 WHOLE = FlameView(least=0, most=10**9)
 STACKS = st.dictionaries(

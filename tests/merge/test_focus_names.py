@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pprof_merge import decode, encode, focus_names, merge
+from pprof_merge import decode, encode, merge
+from pprof_merge.analysis import focus_names
 from pprof_merge.analysis.stacks import stacks_of
 from pprof_merge.analysis.top_table import TopTable
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pprof_merge import NameMatcher, Profile
+    from pprof_merge import Profile
+    from pprof_merge.analysis import NameMatcher
 
     from tests.merge.test_function_use import Line
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pprof_merge import Budget, FunctionUse, OutputTooLarge, Place, decode, encode, merge
+from pprof_merge import Budget, OutputTooLarge, decode, encode, merge
+from pprof_merge.analysis import FunctionUse, Place
 from pprof_merge.analysis import stacks as stacks_module
 from pprof_proto.profile_pb2 import Profile
 

@@ -11,7 +11,7 @@ import pytest
 
 _PROGRAM = """
 import resource
-import pprof_merge
+import pprof_merge.heap
 {prepare}
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(50):
@@ -34,7 +34,7 @@ def faults(prepare: str, **environment: str) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's heap has these settings")
 def test_free_memory_stays_also_where_the_environment_says_otherwise() -> None:
     as_dask = {"MALLOC_TRIM_THRESHOLD_": "65536"}
-    assert faults("pprof_merge.keep_heap()") < 3 * _PAGES
-    assert faults("pprof_merge.keep_heap()", **as_dask) > 40 * _PAGES  # glibc adapts nothing then
-    assert faults("pprof_merge.keep_heap_anyway()", **as_dask) < 3 * _PAGES
-    assert faults("pprof_merge.keep_heap_anyway(); pprof_merge.trim_heap()", **as_dask) < 3 * _PAGES
+    assert faults("pprof_merge.heap.keep_heap()") < 3 * _PAGES
+    assert faults("pprof_merge.heap.keep_heap()", **as_dask) > 40 * _PAGES  # glibc adapts nothing then
+    assert faults("pprof_merge.heap.keep_heap_anyway()", **as_dask) < 3 * _PAGES
+    assert faults("pprof_merge.heap.keep_heap_anyway(); pprof_merge.heap.trim_heap()", **as_dask) < 3 * _PAGES

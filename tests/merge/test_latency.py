@@ -10,20 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pprof_merge import (
+from pprof_merge import Collection, ProfileError, decode, encode, merge
+from pprof_merge.analysis import (
     ALL_LATENCIES,
     N_BUCKETS,
-    Collection,
     LatencyHistogram,
     LatencyRange,
     LatencyTimeline,
-    ProfileError,
     TopTable,
     bucket_bounds,
-    decode,
-    encode,
     focus_latency,
-    merge,
 )
 
 from tests.merge.go_top import go_top, pprof

@@ -7,7 +7,8 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from pprof_merge import FORMATS, Collection, Profile, decode, encode, focus_types, merge
+from pprof_merge import FORMATS, Collection, Profile, decode, encode, merge
+from pprof_merge.analysis import focus_types
 
 from tests.merge.differential import read
 

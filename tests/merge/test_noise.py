@@ -7,7 +7,8 @@ from math import comb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pprof_merge import CONFIDENCE, count_samples, decode, difference_interval
+from pprof_merge import decode
+from pprof_merge.analysis import CONFIDENCE, count_samples, difference_interval
 from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.stacked import stacked

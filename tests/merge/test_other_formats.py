@@ -16,18 +16,8 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pprof_merge import (
-    GZIP_MAGIC,
-    Collection,
-    Limits,
-    MalformedProfile,
-    ProfileError,
-    decode,
-    inflate,
-    merge,
-    summaries,
-)
-from pprof_merge.codec import decode as decoding
+from pprof_merge import Collection, Limits, MalformedProfile, ProfileError, decode, inflate, merge
+from pprof_merge.codec import GZIP_MAGIC, decoding, summaries
 from pprof_merge.codec.other_formats import other_format
 
 from tests.merge.command import pprof_merge

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Profile, UnfitForFormat, decode, merge
 from pprof_merge.analysis.call_edges import CallEdges
-from pprof_merge.analysis.overlap import overlap, overlap_of_edges
+from pprof_merge.analysis.edge_overlap import overlap, overlap_of_edges
 
 from tests.oracle.oracle import go_root
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from pprof_merge import Collection, Header, Limits, UnfitForFormat, ValueType, decode, encode, merge
+from pprof_merge.analysis.build_report import Report, ReportedProfile, ReportOptions, report
 from pprof_merge.analysis.call_edges import TracedEdges, call_edges
+from pprof_merge.analysis.edge_overlap import overlap, overlap_of_edges
 from pprof_merge.analysis.outliers import outlier_scores
-from pprof_merge.analysis.overlap import overlap, overlap_of_edges
-from pprof_merge.analysis.report import Report, ReportedProfile, ReportOptions, report
-from pprof_merge.merging.merge import Contribution
+from pprof_merge.merging.incremental import Contribution
 from pprof_proto import profile_pb2
 
 DAY = 86_400_000_000_000

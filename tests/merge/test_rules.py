@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pprof_merge import RulesInvalid, decode, encode, inflate, merge
+from pprof_merge import decode, encode, inflate, merge
+from pprof_merge.analysis import RulesInvalid
 from pprof_merge.analysis.rules import NOINLINE_PREFIX, Rules, apply_rules, parse_rules
 from pprof_proto import profile_pb2
 

@@ -8,7 +8,8 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pprof_merge import Profile, decode, encode, focus_types
+from pprof_merge import Profile, decode, encode
+from pprof_merge.analysis import focus_types
 from pprof_proto import profile_pb2
 
 TYPES = ("cpu", "wall", "alloc")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pprof_merge import SymbolsInvalid
+from pprof_merge.analysis import SymbolsInvalid
 from pprof_merge.analysis.coverage import parse_symbols
 
 

@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pprof_merge import (
-    Collection,
-    Profile,
-    ProfileError,
-    UnfitForWeight,
-    Weighting,
-    WeightingInvalid,
-    decode,
-    encode,
-)
+from pprof_merge import Collection, Profile, ProfileError, UnfitForWeight, Weighting, decode, encode
+from pprof_merge.merging import WeightingInvalid
 from pprof_merge.merging.weights import WEIGHTS, parse_half_life
 from pprof_proto import profile_pb2
 

@@ -51,11 +51,11 @@ def writings(data: bytes, folder: Path, most_bytes: int, room: int) -> dict[str,
 def _outputs(data: bytes, most_bytes: int) -> dict[str, Callable[[], int]]:
     """Return, by name, a function for each kind of output that writes it and returns its size."""
     from pprof_merge import Budget, Collection, Limits  # noqa: PLC0415 - not for the parent
+    from pprof_merge.analysis.build_report import ReportedProfile, ReportOptions, report  # noqa: PLC0415
+    from pprof_merge.analysis.edge_overlap import overlap  # noqa: PLC0415
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView  # noqa: PLC0415
     from pprof_merge.analysis.focus import focus_names  # noqa: PLC0415
     from pprof_merge.analysis.grouping import GROUPINGS, Grouping, file_of  # noqa: PLC0415
-    from pprof_merge.analysis.overlap import overlap  # noqa: PLC0415
-    from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report  # noqa: PLC0415
     from pprof_merge.analysis.rules import apply_rules, parse_rules  # noqa: PLC0415
     from pprof_merge.analysis.timeline import Timeline  # noqa: PLC0415
     from pprof_merge.analysis.top_table import TopTable  # noqa: PLC0415

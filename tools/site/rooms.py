@@ -37,7 +37,13 @@ FLOORS: Mapping[str, Floors] = {
         {"command": "pgo-collector"},
     ),
     "merge/pprof_merge": (
-        {"errors": "one tree", "arrays": "of NumPy", "heap": "glibc", "compiled": "by mypyc"},
+        {
+            "errors": "one tree",
+            "arrays": "of NumPy",
+            "heap": "glibc",
+            "compiled": "by mypyc",
+            "lazy": "imports",
+        },
         {"columns": "flat arrays", "limits": "of a profile", "budget": "of an output"},
         {"profile": "one, as columns"},
         {"codec": "bytes ↔ columns"},

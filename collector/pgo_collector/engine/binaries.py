@@ -10,15 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import (
-    Binary,
-    BinaryInvalid,
-    BinaryLimits,
-    Budget,
-    Profile,
-    llvm_with_binary,
-    most_sampled_build,
-)
+from pprof_merge import Budget, Profile
+from pprof_merge.binary import Binary, BinaryInvalid, BinaryLimits, llvm_with_binary
+from pprof_merge.formats import most_sampled_build
 
 from pgo_collector.engine.renditions import BinaryChoice, Rendition, StoredBinary
 from pgo_collector.errors import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pprof_merge import Bytes, Int32s, Int64s, Ints, Limits
+from pprof_merge import Limits
+from pprof_merge.arrays import Bytes, Int32s, Int64s, Ints
 
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.model.blob_names import blob_name

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pprof_merge import (
-    N_BUCKETS,
-    Budget,
-    LatencyHistogram,
-    LatencyTimeline,
-    ProfileError,
-    trim_after,
-)
+from pprof_merge import Budget, ProfileError
+from pprof_merge.analysis import N_BUCKETS, LatencyHistogram, LatencyTimeline
+from pprof_merge.heap import trim_after
 
 from pgo_collector.engine.merge_inputs import ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import refuse_too_large, server_budget

@@ -8,21 +8,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
-from pprof_merge import (
-    PLAIN_WEIGHTING,
-    Collection,
-    Header,
-    IncompatibleProfiles,
-    Int64s,
-    Ints,
-    Profile,
-    ReportedProfile,
-    StepTimes,
-    ValueType,
-    Weighting,
-    check_compatible,
-    first_appearance,
-)
+from pprof_merge import Collection, Header, IncompatibleProfiles, Profile, ValueType, Weighting
+from pprof_merge.analysis import ReportedProfile
+from pprof_merge.arrays import Int64s, Ints
+from pprof_merge.codec import StepTimes
+from pprof_merge.merging import PLAIN_WEIGHTING, check_compatible
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.row_cache import RowCache
@@ -131,10 +121,10 @@ def _misfits(headers: Sequence[Header], header_of: Ints, type_: str) -> list[str
     They can't if they aren't of the type, or aren't of the most common kind; of equally common kinds the one
     that came first is taken. `header_of` (n,) is the index of each profile's header.
     """
-    numbers, _ = first_appearance(header_of)
-    in_turn = [headers[number] for number in numbers.tolist()]
+    n_profiles: Counter[int] = Counter(header_of.tolist())  # by header, in the order of first appearance
+    in_turn = [headers[number] for number in n_profiles]
     counts: Counter[_Kind] = Counter()
-    for header, count in zip(in_turn, np.bincount(header_of)[numbers].tolist(), strict=True):
+    for header, count in zip(in_turn, n_profiles.values(), strict=True):
         counts[_kind(header)] += count
     most = max(counts, key=counts.__getitem__, default=None)
     common = next((header for header in in_turn if _kind(header) == most), None)

@@ -11,18 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import (
-    GZIP_MAGIC,
-    Header,
-    LimitExceeded,
-    Limits,
-    MalformedProfile,
-    ProfileError,
-    StepTimes,
-    Summary,
-    inflate,
-    summaries,
-)
+from pprof_merge import Header, LimitExceeded, Limits, MalformedProfile, ProfileError, inflate
+from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
 
 from pgo_collector.engine.validation import packed
 from pgo_collector.errors import Refusal

@@ -10,25 +10,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pprof_merge import (
+from pprof_merge import Budget, Header, Profile, ValueType
+from pprof_merge.analysis import (
     NAMES_OF_FRAMES,
-    Budget,
     FlameGraph,
     FlameView,
     FunctionUse,
     Grouping,
-    Header,
-    Int64s,
-    Profile,
     Timeline,
     TopTable,
-    ValueType,
     WeighedStacks,
     count_samples,
     default_column,
     focus_latency,
-    trim_after,
 )
+from pprof_merge.arrays import Int64s
+from pprof_merge.heap import trim_after
 
 from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_merge_inputs
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces

@@ -5,19 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from pprof_merge import (
-    ALL_LATENCIES,
-    FORMATS,
-    PLAIN_WEIGHTING,
-    BinaryLimits,
-    Format,
-    LatencyRange,
-    Rules,
-    Weighting,
-    WeightingInvalid,
-    parse_half_life,
-    parse_weight,
-)
+from pprof_merge import FORMATS, Weighting
+from pprof_merge.analysis import ALL_LATENCIES, LatencyRange, Rules
+from pprof_merge.binary import BinaryLimits
+from pprof_merge.formats import Format
+from pprof_merge.merging import PLAIN_WEIGHTING, WeightingInvalid, parse_half_life, parse_weight
 
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.storage import StoredObject

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pprof_merge import Collection, Int64s, Limits, ProfileError, Segment, StepTimes
+from pprof_merge import Collection, Limits, ProfileError
+from pprof_merge.arrays import Int64s
+from pprof_merge.codec import StepTimes
+from pprof_merge.merging import Segment
 
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.packing import pack, unpack

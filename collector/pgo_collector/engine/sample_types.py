@@ -14,22 +14,19 @@ from typing import NamedTuple
 import numpy as np
 from pprof_merge import (
     Budget,
-    FlameGraph,
-    FlameView,
     IncompatibleProfiles,
-    Int64s,
     Profile,
     ProfileError,
     ValueType,
-    WeighedStacks,
     decode,
     encode,
-    focus_calls,
     inflate,
     merge,
-    summaries,
-    trim_after,
 )
+from pprof_merge.analysis import FlameGraph, FlameView, WeighedStacks, focus_calls
+from pprof_merge.arrays import Int64s
+from pprof_merge.codec import summaries
+from pprof_merge.heap import trim_after
 
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import STORED_LIMITS

@@ -12,21 +12,20 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
-from pprof_merge import (
+from pprof_merge import Budget, ValueType
+from pprof_merge.analysis import (
     NAMES_OF_FRAMES,
-    Budget,
     Frame,
     Grouping,
-    Int64s,
     Interval,
-    ValueType,
     count_samples,
     default_column,
     difference_interval,
     share_of,
     stacks_of,
-    trim_after,
 )
+from pprof_merge.arrays import Int64s
+from pprof_merge.heap import trim_after
 
 from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_merge_inputs
 from pgo_collector.engine.outputs import refuse_too_large

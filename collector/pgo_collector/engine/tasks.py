@@ -12,30 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pprof_merge import (
-    Budget,
-    Int64s,
+from pprof_merge import Budget, OutputTooLarge, Profile, ProfileError, UnfitForFormat, compress, decode
+from pprof_merge.analysis import (
     KeptApart,
-    OutputTooLarge,
-    Profile,
-    ProfileError,
     ReportOptions,
-    Segment,
-    StepTimes,
     SymbolsInvalid,
-    UnfitForFormat,
     apply_rules,
-    compress,
-    decode,
-    encode_pieces,
     focus_latency,
     overlap,
     parse_symbols,
     report,
-    summaries,
-    trim_after,
-    trim_heap,
 )
+from pprof_merge.arrays import Int64s
+from pprof_merge.codec import StepTimes, encode_pieces, summaries
+from pprof_merge.heap import trim_after, trim_heap
+from pprof_merge.merging import Segment
 
 from pgo_collector.blobs.storage import Storage, StoredObject
 from pgo_collector.engine.binaries import chosen_binary, written_pieces

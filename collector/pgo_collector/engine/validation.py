@@ -6,16 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import (
-    GZIP_MAGIC,
-    Limits,
-    ProfileError,
-    StepTimes,
-    Summary,
-    compress,
-    inflate,
-    summaries,
-)
+from pprof_merge import Limits, ProfileError, compress, inflate
+from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
 
 from pgo_collector.blobs.seals import is_sealed
 from pgo_collector.errors import NotACPUProfile

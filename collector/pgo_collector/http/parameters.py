@@ -11,7 +11,9 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, cast
 
-from pprof_merge import FORMATS, GROUPINGS, WEIGHTS, Grouping
+from pprof_merge import FORMATS
+from pprof_merge.analysis import GROUPINGS, Grouping
+from pprof_merge.merging import WEIGHTS
 from starlette.requests import Request
 
 from pgo_collector.engine.queries import StackReading

@@ -7,7 +7,8 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pprof_merge import LatencyRange, WeightingInvalid, parse_half_life
+from pprof_merge.analysis import LatencyRange
+from pprof_merge.merging import WeightingInvalid, parse_half_life
 from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import structlog
-from pprof_merge import Rules, RulesInvalid, parse_rules
+from pprof_merge.analysis import Rules, RulesInvalid, parse_rules
 
 from pgo_collector.errors import RulesUnreadable
 

@@ -13,7 +13,8 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import re2  # type: ignore[import-untyped]  # it has no stubs
-from pprof_merge import NameMatcher, Profile, focus_names
+from pprof_merge import Profile
+from pprof_merge.analysis import NameMatcher, focus_names
 
 from pgo_collector.errors import ParameterInvalid
 

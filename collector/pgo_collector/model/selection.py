@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 from urllib.parse import quote
 
-from pprof_merge import ALL_LATENCIES, LatencyRange
+from pprof_merge.analysis import ALL_LATENCIES, LatencyRange
 
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.series import Series

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote, urlsplit
 
-from pprof_merge import Place
+from pprof_merge.analysis import Place
 
 _FIELDS = ("module", "version", "path", "line")
 _FIELD = re.compile(r"\{([^{}]*)\}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pprof_merge import CONFIDENCE, Grouping, TopOrder, Usage, diff_tables, difference_interval
+from pprof_merge.analysis import CONFIDENCE, Grouping, TopOrder, Usage, diff_tables, difference_interval
 
 from pgo_collector.errors import NotComparable
 from pgo_collector.queries.answers import Diff, DiffRow, DiffSide, SampleType, SharesInterval, Values

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pprof_merge import FlameGraph, FlameView, ValueType, share_of
+from pprof_merge import ValueType
+from pprof_merge.analysis import FlameGraph, FlameView, share_of
 
 from pgo_collector.engine.queries import StackReading, StacksResult, draw_blobs, weigh_blobs
 from pgo_collector.errors import NotComparable

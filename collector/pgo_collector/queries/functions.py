@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pprof_merge import Call, FlameView, FunctionUse, LineUse, Place, ValueType, share_of
+from pprof_merge import ValueType
+from pprof_merge.analysis import Call, FlameView, FunctionUse, LineUse, Place, share_of
 
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.queries import Around, UseResult, use_blobs

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pprof_merge import LatencyHistogram, LatencyTimeline, bucket_bounds, share_of
+from pprof_merge.analysis import LatencyHistogram, LatencyTimeline, bucket_bounds, share_of
 
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.latencies import HeatMapResult, HistogramResult, heat_blobs, histogram_blobs

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
-from pprof_merge import Grouping, share_of
+from pprof_merge.analysis import Grouping, share_of
 
 from pgo_collector.catalog.catalog import Extent
 from pgo_collector.engine.surveys import TOO_LARGE, Change, Survey, Weeks, survey_blobs

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from pprof_merge import Grouping, Int64s, TopSum, TopTable, ValueType
+from pprof_merge import ValueType
+from pprof_merge.analysis import Grouping, TopSum, TopTable
+from pprof_merge.arrays import Int64s
 
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.queries import TableResult, table_blobs

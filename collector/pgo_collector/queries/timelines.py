@@ -8,7 +8,9 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from pprof_merge import Int64s, ValueType, share_of
+from pprof_merge import ValueType
+from pprof_merge.analysis import share_of
+from pprof_merge.arrays import Int64s
 
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.queries import TimelineResult, time_blobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
-from pprof_merge import Grouping, TopOrder, share_of
+from pprof_merge.analysis import Grouping, TopOrder, share_of
 
 from pgo_collector.queries.answers import SampleType, ServiceTotal, ServiceValues, Top, TopRow
 from pgo_collector.queries.tables import FleetTable

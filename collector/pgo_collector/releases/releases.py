@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import structlog
-from pprof_merge import Format
+from pprof_merge.formats import Format
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.blobs.storage import StoredObject

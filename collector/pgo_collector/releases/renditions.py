@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import structlog
-from pprof_merge import Budget, Format, Rules
+from pprof_merge import Budget
+from pprof_merge.analysis import Rules
+from pprof_merge.formats import Format
 
 from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition
 from pgo_collector.engine.tasks import convert

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import structlog
-from pprof_merge import Budget, KeptApart
+from pprof_merge import Budget
+from pprof_merge.analysis import KeptApart
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.blobs.storage import StoredObject

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge import FlameView, Grouping, TopOrder
+from pprof_merge.analysis import FlameView, Grouping, TopOrder
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response

@@ -5,7 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
-from pprof_merge import FORMATS, Format
+from pprof_merge import FORMATS
+from pprof_merge.formats import Format
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import structlog
 import uvicorn
 import uvloop
-from pprof_merge import ENGINE, share_heap, trim_heap
+from pprof_merge import ENGINE
+from pprof_merge.heap import share_heap, trim_heap
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp
 

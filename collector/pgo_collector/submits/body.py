@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import trim_heap
+from pprof_merge.heap import trim_heap
 from starlette.requests import Request
 
 from pgo_collector.blobs.files import new_part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from pprof_merge import function_in
+from pprof_merge.analysis import function_in
 
 from pgo_collector.queries.answers import SampleType
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pprof_merge import Grouping, function_in
+from pprof_merge.analysis import Grouping, function_in
 
 from pgo_collector.model.name_patterns import NamePatterns
 from pgo_collector.ui.links import Links

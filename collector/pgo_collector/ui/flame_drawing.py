@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from zlib import crc32
 
-from pprof_merge import FlameGraph, Frame, Grouping, function_in, package_of, share_of
+from pprof_merge.analysis import FlameGraph, Frame, Grouping, function_in, package_of, share_of
 
 from pgo_collector.queries.answers import SampleType
 from pgo_collector.queries.flames import Flame, key_text

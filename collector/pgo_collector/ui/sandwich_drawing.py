@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import NamedTuple
 
-from pprof_merge import FlameGraph, Frame, package_of, share_of
+from pprof_merge.analysis import FlameGraph, Frame, package_of, share_of
 
 from pgo_collector.engine.queries import Around
 from pgo_collector.queries.answers import Function

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from pprof_merge import Collection, keep_heap_anyway, trim_after, trim_heap
+from pprof_merge import Collection
+from pprof_merge.heap import keep_heap_anyway, trim_after, trim_heap
 
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import structlog
-from pprof_merge import keep_heap
+from pprof_merge.heap import keep_heap
 
 from pgo_collector.engine.merge_inputs import ROW_CACHE
 from pgo_collector.model.name_patterns import PATTERN_TIME

@@ -3,7 +3,133 @@
 `stacks` lists the frames of each sample, `grouping` names a frame's function, package, file or line;
 `top_table`, `diff`, `weighed_stacks`, `flame_graph` and `timeline` build on both, and `noise` says how far a
 difference can be trusted. `latency` reads the histograms in the profiles of latency trackers. `edges` and
-`compiler` find the weighted calls that Go's compiler reads, and `call_edges` has them as arrays; `overlap`,
-`coverage`, `outliers` and `report` build on it. `rules` removes functions from a profile, and `focus` keeps
-some of its samples or frames.
+`compiler` find the weighted calls that Go's compiler reads, and `call_edges` has them as arrays;
+`edge_overlap`, `coverage`, `outliers` and `build_report` build on it. `rules` removes functions from a
+profile, and `focus` keeps some of its samples or frames. `gain` says how much faster a program became.
+
+Others use the names in `__all__`, which are imported on first use.
 """
+
+from typing import TYPE_CHECKING
+
+from pprof_merge.errors import RulesInvalid, SymbolsInvalid
+from pprof_merge.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from pprof_merge.analysis.build_report import KeptApart, ReportedProfile, ReportOptions, report
+    from pprof_merge.analysis.coverage import parse_symbols
+    from pprof_merge.analysis.diff import Usage, diff_tables, share_of
+    from pprof_merge.analysis.edge_overlap import overlap
+    from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
+    from pprof_merge.analysis.focus import NameMatcher, focus_calls, focus_names
+    from pprof_merge.analysis.function_use import Call, FunctionUse, LineUse, Place
+    from pprof_merge.analysis.grouping import GROUPINGS, NAMES_OF_FRAMES, Grouping, function_in, package_of
+    from pprof_merge.analysis.latency import (
+        ALL_LATENCIES,
+        N_BUCKETS,
+        LatencyHistogram,
+        LatencyRange,
+        LatencyTimeline,
+        bucket_bounds,
+        focus_latency,
+    )
+    from pprof_merge.analysis.noise import CONFIDENCE, Interval, count_samples, difference_interval
+    from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
+    from pprof_merge.analysis.sample_types import focus_types
+    from pprof_merge.analysis.stacks import Frame, default_column, stacks_of
+    from pprof_merge.analysis.timeline import Timeline
+    from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
+    from pprof_merge.analysis.weighed_stacks import WeighedStacks
+
+__all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
+    # Tables of functions, packages, files or lines, and what differs between two of them.
+    "TopTable",
+    "TopOrder",
+    "TopSum",
+    "Usage",
+    "diff_tables",
+    "share_of",
+    "GROUPINGS",
+    "NAMES_OF_FRAMES",
+    "Grouping",
+    "function_in",
+    "package_of",
+    # One function: its lines, callers and callees.
+    "FunctionUse",
+    "LineUse",
+    "Call",
+    "Place",
+    # Flame graphs, and the stacks that they are made from.
+    "FlameGraph",
+    "FlameView",
+    "WeighedStacks",
+    "Frame",
+    "stacks_of",
+    "default_column",
+    # Shares over time, and how far a difference can be trusted.
+    "Timeline",
+    "CONFIDENCE",
+    "Interval",
+    "count_samples",
+    "difference_interval",
+    # Latencies, from profiles of latency trackers.
+    "LatencyHistogram",
+    "LatencyTimeline",
+    "LatencyRange",
+    "ALL_LATENCIES",
+    "N_BUCKETS",
+    "bucket_bounds",
+    # A part of a profile.
+    "NameMatcher",
+    "focus_calls",
+    "focus_latency",
+    "focus_names",
+    "focus_types",
+    "Rules",
+    "parse_rules",
+    "apply_rules",
+    "RulesInvalid",
+    # Whether a profile is fit to build with.
+    "report",
+    "ReportedProfile",
+    "ReportOptions",
+    "KeptApart",
+    "overlap",
+    "parse_symbols",
+    "SymbolsInvalid",
+]
+
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "coverage": ["parse_symbols"],
+        "diff": ["Usage", "diff_tables", "share_of"],
+        "flame_graph": ["FlameGraph", "FlameView"],
+        "focus": ["NameMatcher", "focus_calls", "focus_names"],
+        "function_use": ["Call", "FunctionUse", "LineUse", "Place"],
+        "grouping": ["GROUPINGS", "NAMES_OF_FRAMES", "Grouping", "function_in", "package_of"],
+        "latency": [
+            "ALL_LATENCIES",
+            "N_BUCKETS",
+            "LatencyHistogram",
+            "LatencyRange",
+            "LatencyTimeline",
+            "bucket_bounds",
+            "focus_latency",
+        ],
+        "noise": ["CONFIDENCE", "Interval", "count_samples", "difference_interval"],
+        "edge_overlap": ["overlap"],
+        "build_report": ["KeptApart", "ReportedProfile", "ReportOptions", "report"],
+        "rules": ["Rules", "apply_rules", "parse_rules"],
+        "sample_types": ["focus_types"],
+        "stacks": ["Frame", "default_column", "stacks_of"],
+        "timeline": ["Timeline"],
+        "top_table": ["TopOrder", "TopSum", "TopTable"],
+        "weighed_stacks": ["WeighedStacks"],
+    },
+)
+
+
+def __dir__() -> list[str]:
+    """Return the published names."""
+    return __all__

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pprof_merge.analysis.call_edges import CallEdges
-from pprof_merge.analysis.overlap import leaf_functions, leaf_shares, outermost_functions, shares
+from pprof_merge.analysis.edge_overlap import leaf_functions, leaf_shares, outermost_functions, shares
 from pprof_merge.arrays import Bools, Floats
 from pprof_merge.errors import SymbolsInvalid
 from pprof_merge.profile import Profile

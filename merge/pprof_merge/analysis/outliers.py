@@ -17,7 +17,7 @@ from pprof_merge.analysis.compiler import ADVICE, weight_column
 from pprof_merge.arrays import Floats
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import take_rows
-from pprof_merge.merging.merge import Contribution
+from pprof_merge.merging.incremental import Contribution
 from pprof_merge.profile import Header
 
 # Profiles are compared in chunks of about this many stacks, which bounds the memory.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from pprof_merge.analysis.build_report import ReportedProfile, ReportOptions, report
 from pprof_merge.analysis.coverage import parse_symbols
-from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
-from pprof_merge.codec.decode import decode
+from pprof_merge.codec.decoding import decode
 from pprof_merge.command.files import BadInputError, read, write
 from pprof_merge.errors import ProfileError, SymbolsInvalid, UnfitForFormat
 from pprof_merge.limits import Limits

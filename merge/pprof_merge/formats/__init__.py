@@ -1,14 +1,28 @@
 """Formats: one table of the formats that a profile can be written in, and a module for each.
 
-A format's module is imported when the format is first used.
+A format's module is imported when the format is first used. `__all__` has what others
+use: the table, the class of its rows, and which build has most of a profile's samples.
 """
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pprof_merge.budget import UNBOUNDED, Budget
+from pprof_merge.lazy import on_first_use
 from pprof_merge.profile import Profile
+
+if TYPE_CHECKING:
+    from pprof_merge.formats.llvm import most_sampled_build
+
+__all__ = ["FORMATS", "Format", "most_sampled_build"]
+
+__getattr__ = on_first_use(__name__, {"llvm": ["most_sampled_build"]})
+
+
+def __dir__() -> list[str]:
+    """Return the published names."""
+    return __all__
 
 
 class Format(NamedTuple):

@@ -1,4 +1,5 @@
 """Merging: many decoded profiles → one `Profile`, by the rules of google/pprof's `profile.Merge`.
+`__all__` has what others use.
 
 - `batch`: `Batch` reads profiles and merges them once; `merge` does so with profiles that are read.
 - `collection`: `Collection` keeps every profile it has read, so that any selection of them can be merged.
@@ -8,8 +9,48 @@
 - `dictionary`: these tables as NumPy sees them; `mapping_use` has mappings with all their attributes.
 - `traces`: what remains of a profile's samples: stack numbers and values.
 - `selection`: the traces of the profiles to merge, in order; `sums`: their values, added up by stack;
-  `merge`: what a selection's merge is made of, to which new profiles can be added.
+  `incremental`: what a selection's merge is made of, to which new profiles can be added.
 - `headers`: which profiles are compatible, and the header of their merge.
 - `weights`, `weighing` and `origins`: how much each profile counts, by duration, instance, version or age.
 - `segment`: what a collection has read since it was last saved.
 """
+
+from typing import TYPE_CHECKING
+
+from pprof_merge.errors import WeightingInvalid
+from pprof_merge.lazy import on_first_use
+from pprof_merge.merging.batch import merge
+from pprof_merge.merging.headers import check_compatible
+from pprof_merge.merging.weights import (
+    PLAIN_WEIGHTING,
+    WEIGHTS,
+    Weighting,
+    parse_half_life,
+    parse_weight,
+)
+
+if TYPE_CHECKING:
+    from pprof_merge.merging.collection import Collection
+    from pprof_merge.merging.segment import Segment
+
+__all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
+    "merge",
+    "Collection",
+    # What a collection has read, to be saved and loaded again.
+    "Segment",
+    "check_compatible",
+    # How much each profile counts.
+    "Weighting",
+    "PLAIN_WEIGHTING",
+    "WEIGHTS",
+    "parse_weight",
+    "parse_half_life",
+    "WeightingInvalid",
+]
+
+__getattr__ = on_first_use(__name__, {"collection": ["Collection"], "segment": ["Segment"]})
+
+
+def __dir__() -> list[str]:
+    """Return the published names."""
+    return __all__

@@ -11,7 +11,7 @@ from operator import attrgetter, itemgetter
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from pprof_merge.codec.decode import StepTimes, digest_of, header_of, read
+from pprof_merge.codec.decoding import StepTimes, digest_of, header_of, read
 from pprof_merge.columns.interning import Interner
 from pprof_merge.columns.tables import Table
 from pprof_merge.columns.vectors import bytes32_of, bytes_of, column32_of, column_of

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
 
 from pprof_merge.arrays import Bytes, Int64s, Ints
-from pprof_merge.codec.decode import StepTimes, without_traceback
+from pprof_merge.codec.decoding import StepTimes, without_traceback
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.dictionary import Dictionary
-from pprof_merge.merging.merge import Contribution, Merge
+from pprof_merge.merging.incremental import Contribution, Merge
 from pprof_merge.merging.origins import GivenLabels, Origin, origins_of
 from pprof_merge.merging.segment import Mark, Segment
 from pprof_merge.merging.selection import AllTraces, SelectedTraces

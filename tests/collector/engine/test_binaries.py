@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pgo_agent.cli
 import pytest
-from pprof_merge import Binary, BinaryLimits
+from pprof_merge.binary import Binary, BinaryLimits
 from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.command import pprof_merge

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pgo_collector.model.source_links import SourceLinks
-from pprof_merge import Place, decode, encode, merge
+from pprof_merge import decode, encode, merge
+from pprof_merge.analysis import Place
 
 from tests.collector.conftest import PROFILES
 from tests.collector.queries.test_queries import asked, refused, store

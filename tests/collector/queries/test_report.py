@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 from pprof_merge import Collection, compress, decode
+from pprof_merge.analysis.build_report import ReportedProfile, ReportOptions, report
+from pprof_merge.analysis.edge_overlap import overlap
 from pprof_merge.analysis.outliers import _CHUNK_STACKS
-from pprof_merge.analysis.overlap import overlap
-from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.conftest import PROFILES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pprof_merge
 import pytest
-from pprof_merge.analysis.overlap import overlap
+from pprof_merge.analysis.edge_overlap import overlap
 from pprof_merge.formats import FORMATS
 
 from tests.collector.edits import edited

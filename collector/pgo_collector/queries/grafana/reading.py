@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pprof_merge import FlameGraph
+from pprof_merge.analysis import FlameGraph
 
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.outputs import refuse_too_large

@@ -12,16 +12,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
-from pprof_merge import (
-    Header,
-    LimitExceeded,
-    Limits,
-    ProfileError,
-    decode,
-    encode,
-    focus_types,
-    inflate,
-)
+from pprof_merge import Header, LimitExceeded, Limits, ProfileError, decode, encode, inflate
+from pprof_merge.analysis import focus_types
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import NotPprof, ParameterInvalid, PushInvalid

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pprof_merge import FlameGraph
+from pprof_merge.analysis import FlameGraph
 
 from pgo_collector.queries.grafana.profile_types import ProfileType
 from pgo_collector.routes.pyroscope.encoding import written

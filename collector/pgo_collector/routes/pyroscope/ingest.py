@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
-from pprof_merge import GZIP_MAGIC, Header, Limits, inflate
+from pprof_merge import Header, Limits, inflate
+from pprof_merge.codec import GZIP_MAGIC
 from pprof_proto.profile_pb2 import Profile
 from starlette.datastructures import QueryParams
 

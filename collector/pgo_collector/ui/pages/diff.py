@@ -6,7 +6,7 @@ import asyncio
 from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
-from pprof_merge import GROUPINGS
+from pprof_merge.analysis import GROUPINGS
 from starlette.requests import Request
 from starlette.responses import Response
 

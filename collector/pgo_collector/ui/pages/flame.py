@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge import GROUPINGS, FlameView, Grouping
+from pprof_merge.analysis import GROUPINGS, FlameView, Grouping
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge import Grouping
+from pprof_merge.analysis import Grouping
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge import GROUPINGS, Grouping, TopOrder
+from pprof_merge.analysis import GROUPINGS, Grouping, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -20,19 +20,19 @@ import numpy as np
 from pprof_merge.analysis.call_edges import TracedEdges, call_edges, traced_edges
 from pprof_merge.analysis.compiler import weight_column
 from pprof_merge.analysis.coverage import Coverage, coverage
-from pprof_merge.analysis.gain import Gain, expected_gain
-from pprof_merge.analysis.outliers import outlier_scores
-from pprof_merge.analysis.overlap import (
+from pprof_merge.analysis.edge_overlap import (
     MovedFunction,
     leaf_functions,
     leaf_shares,
     moved_functions,
     overlap_of_edges,
 )
+from pprof_merge.analysis.gain import Gain, expected_gain
+from pprof_merge.analysis.outliers import outlier_scores
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.merging.collection import Collection
-from pprof_merge.merging.merge import Contribution
+from pprof_merge.merging.incremental import Contribution
 from pprof_merge.merging.origins import GivenLabels
 from pprof_merge.profile import Header, Profile
 
