@@ -11,7 +11,7 @@ import pprof_merge
 import pytest
 from pgo_collector.errors import RulesUnreadable
 from pgo_collector.merges.rules_folder import RulesFolder
-from pprof_merge import Rules
+from pprof_merge.analysis import Rules
 from pprof_merge.analysis.rules import apply_rules, parse_rules
 from pprof_merge.formats import FORMATS
 
