@@ -298,7 +298,7 @@ class CombineNeedsPost(Refusal):
 
 
 class BinaryThere(Refusal):
-    """Another program of the same build id is stored; what is stored is never replaced."""
+    """Another program of the same build id is stored, and stored programs are never replaced."""
 
     status = HTTPStatus.CONFLICT
 
@@ -458,7 +458,7 @@ class StorageFails(Refusal, OSError):
     """The object store with the blobs doesn't do what it is asked. Nothing is lost; a later attempt may
     succeed.
 
-    What handles a failing disk handles it, too.
+    Code that handles a failing disk handles it, too.
     """
 
     status = HTTPStatus.SERVICE_UNAVAILABLE

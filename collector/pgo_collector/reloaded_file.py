@@ -16,7 +16,7 @@ _log = structlog.get_logger()
 
 
 class ReloadedFile(ABC):
-    """A file of keys. What is made of it stays while the file can't be read."""
+    """A file of keys. Its last keys stay valid while the file can't be read."""
 
     def __init__(self, path: Path) -> None:
         """Read the file into `text`. Raises KeysUnreadable, which names the file."""

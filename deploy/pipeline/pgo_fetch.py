@@ -236,7 +236,7 @@ class Trace:
         self._span, self._since = secrets.token_hex(8), now
 
     def report(self) -> None:
-        """Tell the collector of the tries, and how long all of them took. What comes of it doesn't matter."""
+        """Tell the collector of the tries, and how long all of them took. A failure doesn't matter."""
         steps = self._steps[-_MOST_STEPS:]
         if not steps:
             return

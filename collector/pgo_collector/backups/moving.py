@@ -1,7 +1,7 @@
 """Copying all that a storage has to another, a folder or a bucket, while a server runs on the first.
 
-Blobs are copied after their .inputs, as `Blobs.keep` writes them; then releases, programs and start lines.
-What comes or goes meanwhile is the next copy's: it copies only what is new.
+Blobs are copied after their .inputs, as `Blobs.keep` writes them; then releases, programs and start lines. A
+second copy takes what came meanwhile: it copies only what is new.
 """
 
 from __future__ import annotations

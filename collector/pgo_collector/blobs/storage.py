@@ -4,7 +4,7 @@ A storage keeps immutable objects under names with slashes: `model.blob_names` s
 once and keeps its content, but for an .inputs and a blob that is sealed again, which are replaced as a whole.
 "Durable" means that the disk has it, or that the object store has answered.
 
-What else all collectors share is beside the blobs, in areas of its own: releases, programs, start lines.
+Releases, programs and start lines, which all collectors share too, are beside the blobs, each in an area.
 """
 
 from __future__ import annotations

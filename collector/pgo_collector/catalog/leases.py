@@ -1,10 +1,10 @@
 """Leases: rights to do something that only one of several collectors may do at a time.
 
-A combine of a service's profiles is an example. The one who holds the lease renews it all the time; when it
-dies, the lease ends within seconds, and another collector takes it. A collector that was only paused doesn't
-notice at once: so every transaction that a lease protects checks it, and fails if another has taken it. No
-check protects objects in the storage: a paused collector may have sent a request that deletes one, and a
-request that had no answer in time may still arrive. So a lease is unsettled for a while, in which such a
+A combine of a service's profiles is an example. The collector that holds the lease renews it all the time;
+when it dies, the lease ends within seconds, and another collector takes it. A collector that was only paused
+doesn't notice at once: so every transaction that a lease protects checks it, and fails if another has taken
+it. No check protects objects in the storage: a paused collector may have sent a request that deletes one, and
+a request that had no answer in time may still arrive. So a lease is unsettled for a while, in which such a
 request has arrived, if its last holder didn't give it back, or has had such a request.
 """
 

@@ -33,7 +33,7 @@ _log = structlog.get_logger()
 
 
 class SQLite:
-    """A `Database` in a file. What a commit has written is on disk."""
+    """A `Database` in a file. A commit is on disk when it returns."""
 
     is_alone = True
     gather_seconds = 0.0  # the next ones gather while the disk syncs

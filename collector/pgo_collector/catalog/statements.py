@@ -42,9 +42,9 @@ _NONE_COMPUTED: Mapping[str, sa.ColumnElement[Any]] = MappingProxyType({})
 
 
 class _Prepared(ABC):
-    """A statement that is compiled once for each dialect, and run by the driver: for those of a submit.
+    """A statement of a submit, which is compiled once for each dialect, and run by the driver.
 
-    What SQLAlchemy does around each run takes several times as long as their runs. PostgreSQL gets the values
+    SQLAlchemy's own work around each run takes several times as long as the run. PostgreSQL gets the values
     of many runs in one statement: with a message for each, it and this thread would wake each other that many
     times. The driver raises its own errors, see `driver_errors`; SQLite's returns a boolean as 0 or 1.
     """

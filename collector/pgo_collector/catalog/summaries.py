@@ -152,8 +152,8 @@ class Summaries:
     def steps(self, selection: Selection, begin: int, width: int) -> dict[int, int]:
         """Return how many live blobs of a selection begin in each step of time.
 
-        Steps have `width` ns, and are counted from `begin` on, in ns since 1970. What begins earlier, as
-        combined blobs may, is in step 0.
+        Steps have `width` ns, and are counted from `begin` on, in ns since 1970. Blobs that begin earlier, as
+        combined ones may, are in step 0.
         """
         first, first_left = divmod(begin, width)
         from_begin = sa.case((BLOBS.c.time_nanos < begin, begin), else_=BLOBS.c.time_nanos)

@@ -95,7 +95,7 @@ def _agreement(connection: sa.Connection, blobs: Storage) -> Finding:
 def _missing(connection: sa.Connection, blobs: Storage) -> set[str]:
     """Return the live blobs that aren't stored.
 
-    One that is just being deleted isn't there at a second call.
+    A blob that is just being deleted is missing from the answer to a second call.
     """
     there = {of.name for of in _stored(blobs)}
     return {row.name for row in blob_rows(connection) if row.live} - there

@@ -95,8 +95,8 @@ def weigh_sample_type(
 ) -> PartResult:
     """Write the stacks of the merge of blobs to the file `part`, with their values of one sample type.
 
-    They are those stacks that begin with these calls, the root first; without `calls`, all. There is no file
-    if there is nothing to write. Raises AnswerTooLarge or OSError.
+    Only stacks that begin with these calls are written, the root first; without `calls`, all. There is no
+    file if there is nothing to write. Raises AnswerTooLarge or OSError.
     """
     profile, left_out = _measured(chosen, sample_type)
     if profile is None:

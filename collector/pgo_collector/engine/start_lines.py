@@ -155,7 +155,7 @@ def _file(build_id: str) -> str:
 class Additions(NamedTuple):
     """Adds to the tables of a service, each up to a bound on its functions.
 
-    What is new in them counts for profiles taken at `since` or later, in ns since 1970.
+    New start lines count for profiles taken at `since` or later, in ns since 1970.
     """
 
     storage: Storage

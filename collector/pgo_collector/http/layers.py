@@ -63,8 +63,8 @@ class AnswerCancelled:
     """An ASGI layer that answers requests which are cancelled, unless their answer has begun.
 
     GET and HEAD requests whose client has gone are cancelled here, so that none waits for them; requests of
-    other methods always run to their end. What the server cancels, as it stops and has waited long enough, is
-    answered with 503, so that a client, or the proxy, sends it again.
+    other methods always run to their end. Requests that the server cancels, as it stops and has waited long
+    enough, are answered with 503, so that a client, or the proxy, sends it again.
     """
 
     def __init__(self, app: ASGIApp, dialects: Sequence[Dialect]) -> None:

@@ -172,7 +172,7 @@ def _is_whole(entry: _Entry, merge: OpenMerge, sha256: str) -> bool:
 
 
 def _delete(path: Path) -> None:
-    """Delete a file. What can't be deleted is tried again at the next start."""
+    """Delete a file; after a failure, the next start tries again."""
     with suppress(OSError):
         path.unlink()
 

@@ -48,7 +48,7 @@ _log = structlog.get_logger()
 
 class ServiceReleases:
     """The releases of one service. One request of this process at a time changes them; the next one checks
-    again first. What is remembered here saves comparisons, and decides nothing.
+    again first. The memory of past comparisons saves some, and decides nothing.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The gRPC port: each call becomes a request to the application's route of the same meaning, and its answer.
 
-So keys, limits, the access log, metrics and traces are those of HTTP. TLS is the proxy's. Another service is
-another row of `_METHODS`. This module needs the extra `grpc`.
+So HTTP's keys, limits, access log, metrics and traces hold here too. The proxy does TLS. To add a service,
+add a row to `_METHODS`. This module needs the extra `grpc`.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def _metadata_fault(context: grpc.aio.ServicerContext[Any, Any], most_bytes: int
 def _options(settings: Settings) -> list[tuple[str, int]]:
     """Return the options of gRPC's core that bound what clients can make large, from the settings of HTTP.
 
-    Until a connection has sent HTTP/2's preface and settings, it has the time of a request's head. One that
-    is never idle, since its client reads no answer, ends by its age.
+    Until a connection has sent HTTP/2's preface and settings, it has the time of a request's head. A
+    connection that is never idle, since its client reads no answer, ends by its age.
     """
     head, idle, age, grace = (
         int(seconds * 1000)

@@ -22,8 +22,8 @@ _WAIT_SECONDS = 20.0
 class StartGate:
     """An ASGI application that passes requests on to another one, once the store is open.
 
-    Until then `/healthz` is answered, `/readyz` says how far the start is, and other requests wait. One that
-    has waited for 20 s, or that is cancelled, is answered with 503.
+    Until then `/healthz` is answered, `/readyz` says how far the start is, and other requests wait. A request
+    that has waited for 20 s, or that is cancelled, is answered with 503.
     """
 
     def __init__(self) -> None:

@@ -213,8 +213,8 @@ class _NoneStored(Exception):
 class UndatedTimes:
     """Times of profiles that don't say when they were taken, while they are being stored.
 
-    Such a profile gets the time at which it comes, and its blob has that in its name. If the attempt to store
-    it fails in the end, its blob may stay, and a retry must not make a second one under another time: so the
+    Such a profile gets the time at which it comes, which its blob has in its name. If the attempt to store it
+    fails in the end, its blob may stay, and a retry must not make a second one under another time: so the
     time is an object in an area beside the blobs, from before the blob is stored until it is counted. Methods
     block, and raise OSError.
     """

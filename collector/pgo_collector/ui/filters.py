@@ -40,7 +40,7 @@ def _pattern_of(name: str, by: Grouping) -> str:
 def _filters(links: Links, patterns: NamePatterns, added: str, **changes: None) -> list[FilterLink]:
     """Return the links that add an expression; one that would be too long for a link isn't offered.
 
-    What is to be ignored or hidden comes on top of what already is. A focus replaces the one before.
+    Expressions to ignore or hide are added to the ones that are there. A focus replaces the one before.
     """
     combined = {
         "focus": added,

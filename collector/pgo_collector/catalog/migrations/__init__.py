@@ -3,8 +3,8 @@
 A version is `major.minor`, and each is a revision of Alembic's, a file in `versions`. A step to a new minor
 version only adds: tables, indexes, and columns that may be null or have a default in the database. So
 collectors of one major version work side by side, and the older one may go on, or start, after the newer one
-has added something: that is a rolling update. What is to be removed or renamed stays unused for one minor
-version, and goes with the next major one, which no older collector opens.
+has added something: that is a rolling update. A table or column that is to be removed or renamed stays unused
+for one minor version, and goes with the next major one, which no older collector opens.
 
 A new or cleared catalog gets all tables at once, as `tables` says: see `create_tables`. `stored_version`
 tells the version of the tables that are there, and `upgrade` takes the steps from it.

@@ -181,7 +181,7 @@ class _Made:
     def _set_flags(self) -> None:
         """Say of each mapping whether all its locations have names, files, lines, and any has inlined calls.
 
-        What its attributes say counts more.
+        The mapping's own attributes count more.
         """
         found = {mapping.id: [True, True, True, False] for mapping in self.profile.mapping}
         files = {function.id: function.filename for function in self.profile.function}

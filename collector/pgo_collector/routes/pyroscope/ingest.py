@@ -171,7 +171,8 @@ def _repaired(form: _Form, limits: Limits) -> _Form:
     """Return a form of .NET's SDK with the ids and names that its profile should have.
 
     Pyroscope does the same. The SDK numbers no function: lines know each by the id of the location in its
-    place. Its sample types have `-` for `_`. What can't be parsed stays, to be refused. Raises ProfileError.
+    place. Its sample types have `-` for `_`. A profile that can't be parsed stays, to be refused. Raises
+    ProfileError.
     """
     content = inflate(form.profile, limits)
     try:
