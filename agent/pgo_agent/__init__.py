@@ -1,8 +1,11 @@
 """Sample CPU profiles and submit them to a collector, from inside any Python program.
 
-The names in `__all__` are the public interface. `Collector` submits finished profiles, `ContinuousProfiler`
-takes them on a schedule, and `DiskSpool` keeps them on disk while the collector is away. `track` measures how
-long parts of the program take.
+The names in `__all__` are the public interface. `Collector` (`collector`) submits finished profiles:
+`endpoint` makes its requests, `retry` decides whether to send again, `trace` reports where the time goes.
+`ContinuousProfiler` (`profiler`) takes profiles on a schedule with a `StackSampler` (`stack_sampler`), and an
+`Outbox` (`outbox`) keeps them in a `DiskSpool` (`spool`) while the collector is away. `track` (`tracking`)
+measures how long parts of the program take. `profile_builder` builds all pprof messages, and `errors` has the
+tree of errors.
 
 Inside: `native/` turns samples of native programs into pprof, `backends/` takes those samples with bcc, perf
 or bpftrace, `latency/` tracks where programs wait, `scrape/` pulls profiles from /debug/pprof, `serve/`

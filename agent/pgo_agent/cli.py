@@ -13,13 +13,12 @@ from pathlib import Path
 
 from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import add_collector, add_series, add_trace, read_key, trace_key
-from pgo_agent.commands.binary import add_binary
 from pgo_agent.commands.capture import add_capture
 from pgo_agent.commands.doctor import add_doctor
 from pgo_agent.commands.latency import add_latency
 from pgo_agent.commands.scrape import add_scrape
 from pgo_agent.commands.serve import add_serve
-from pgo_agent.commands.symbols import add_symbols
+from pgo_agent.commands.uploads import add_binary, add_symbols
 from pgo_agent.errors import AgentError
 from pgo_agent.native import native_profile, read_samples, recording_of
 

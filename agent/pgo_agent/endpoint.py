@@ -45,7 +45,14 @@ def make_upload(profile: bytes, query: Query) -> Upload:
 
 def series_query(service: str | None, labels: Mapping[str, str]) -> Query:
     """Return the query parameters `service` and `labels`. Raises ValueError for a label without a name."""
-    return tuple(_series_query(service, labels))
+    if "" in labels:
+        raise ValueError("a label has no name")
+    query = [] if service is None else [("service", service)]
+    if labels:
+        # Names and values are quoted one by one, so that a comma or an equals sign in them splits nothing.
+        parts = (f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in labels.items())
+        query.append(("labels", ",".join(parts)))
+    return tuple(query)
 
 
 class Endpoint:
@@ -133,14 +140,3 @@ def _submit_url(url: str) -> httpx.URL:
         raise ValueError(f"not an http or https URL: {url!r}")
     path = parsed.path.rstrip("/")
     return parsed.copy_with(path=path if path.endswith(SUBMIT_PATH) else path + SUBMIT_PATH)
-
-
-def _series_query(service: str | None, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    if service is not None:
-        yield "service", service
-    if "" in labels:
-        raise ValueError("a label has no name")
-    if labels:
-        # Names and values are quoted one by one, so that a comma or an equals sign in them splits nothing.
-        parts = (f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in labels.items())
-        yield "labels", ",".join(parts)

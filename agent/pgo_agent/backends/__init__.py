@@ -1,7 +1,10 @@
-"""Sample native processes with an installed profiler: bcc, perf or bpftrace, each behind `Backend`.
+"""Sample native processes with an installed profiler, each behind `Backend` (`backend`).
 
-`ProcessSampler` takes profiles of the processes that a `SamplingRequest` names. `backends` lists the
-profilers in order of preference, `probe` tries one here, and `choose` returns the first that works.
+The profilers are `bcc`, which runs `bcc_program` by a Python that has bcc, `perf` and `bpftrace`. A
+`ProfilerProcess` (`profiler_process`) is the child process of bcc or bpftrace; latency trackers run in one,
+too. A `ProcessSampler` (`process_sampler`) takes profiles of the processes that a `SamplingRequest` names.
+`backends` lists the profilers in order of preference, `probe` tries one here, and `choose` returns the first
+that works.
 """
 
 from pgo_agent.backends.backend import Backend, SamplingRequest
@@ -9,6 +12,7 @@ from pgo_agent.backends.bcc import Bcc
 from pgo_agent.backends.bpftrace import Bpftrace
 from pgo_agent.backends.perf import Perf
 from pgo_agent.backends.process_sampler import ProcessSampler, backends, choose, probe
+from pgo_agent.backends.profiler_process import ProfilerProcess
 
 __all__ = [
     "Backend",
@@ -16,6 +20,7 @@ __all__ = [
     "Bpftrace",
     "Perf",
     "ProcessSampler",
+    "ProfilerProcess",
     "SamplingRequest",
     "backends",
     "choose",

@@ -1,5 +1,6 @@
 """Implement the commands of `pgo-agent` that have a module of their own; `cli` adds them to its parser.
 
-Each module has a function `add_NAME` that describes the command's arguments and sets the function to run.
+Each function `add_NAME` describes a command's arguments and sets the function to run: `capture`, `doctor`,
+`latency`, `scrape` and `serve` have the command of that name, `uploads` has `binary` and `symbols`.
 `arguments` has what several commands share.
 """

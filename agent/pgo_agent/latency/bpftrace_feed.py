@@ -190,7 +190,7 @@ class BpftraceFeed:
 
     def change(self, _settings: TrackerSettings) -> bytes:
         """Refuse, since a script has its settings in its text."""
-        raise NotSupported("bpftrace", "change a tracker while it runs: stop it, and start it anew")
+        raise NotSupported("bpftrace", "change a tracker while it runs: stop it, and start it again")
 
     def ask_in_flight(self) -> bytes:
         """Refuse, since a script can't be asked."""

@@ -60,7 +60,7 @@ _STACK = struct.Struct("=qq16sII")
 
 
 def _mount_tracing() -> None:
-    """Mount tracefs for this process only, if nobody did. If that isn't allowed, `_missing` says so."""
+    """Mount tracefs for this process only, if it isn't mounted. If that isn't allowed, `_missing` says so."""
     if (_TRACING / "events").is_dir():
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -163,7 +163,7 @@ class _Tracker:
         self._attach_to_wakers(wanted=settings["wakers"])
         self._late.clear()
         _replace(self._bpf["comms"], ((*_comm_key(comm),) for comm in settings["comms"]))
-        self._refresh_filters(anew=not changed.isdisjoint(_PROCESS_FILTERS))
+        self._refresh_filters(forget_forks=not changed.isdisjoint(_PROCESS_FILTERS))
         self._write_settings()
         if not changed.isdisjoint(_FILTERS):
             self._forget_unwanted()
@@ -192,11 +192,11 @@ class _Tracker:
         leaf.own[0], leaf.own[1] = self._own, os.getpid()
         table[table.Key(0)] = leaf
 
-    def _refresh_filters(self, *, anew: bool = False) -> None:
+    def _refresh_filters(self, *, forget_forks: bool = False) -> None:
         """Bring the processes and cgroups up to date: new ones may have started."""
         settings, processes = self._settings, self._bpf["processes"]
         wanted = {*settings["pids"], *pids_of(settings["executables"])}
-        forked = set() if anew or not settings["pids"] else {key.value for key in processes}
+        forked = set() if forget_forks or not settings["pids"] else {key.value for key in processes}
         kept = {pid for pid in forked if Path(f"/proc/{pid}").exists()}
         _replace(processes, ((pid,) for pid in wanted | kept))
         _replace(self._bpf["cgroups"], ((id_,) for id_ in cgroup_ids(settings["cgroups"])))

@@ -1,18 +1,30 @@
-"""Keep what a tracker counts for a time, and make a profile of it, or name the functions of a stack."""
+"""Keep what a tracker counts for a time, and turn it into a pprof profile, or name the functions of a stack.
+
+The sample types of a profile are contentions/count and delay/nanoseconds. Each sample has the labels
+`tracker` and `latency`: the lower bound (ns) of the bucket of a power of two that its events are in. Events
+below the threshold, which have no stack, are samples of one frame; so are dropped ones. So the counts by
+`latency` are the histogram of all events, also after profiles are merged.
+"""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from pgo_agent.latency.histogram import Histogram
-from pgo_agent.latency.profile import BELOW, DROPPED, LOST, SEPARATOR, Delay, frameless, latency_profile
+from pgo_agent.latency.histogram import Histogram, lower_bound
 from pgo_agent.latency.tick import Counts, Happening, RawStack, Tick, Wait
-from pgo_agent.native import Frame, MemoryMaps, Stack, function_names
+from pgo_agent.latency.trackers import Labels
+from pgo_agent.native import Frame, MemoryMaps, NativeProfileBuilder, Stack, function_names
+from pgo_agent.profile_builder import DELAY_TYPES
 
+BELOW = "(below the threshold)"
+DROPPED = "(dropped)"
+LOST = "(stack lost)"
+SEPARATOR = "--"
 _MOST_DELAYS = 20_000  # in a profile
 _MOST_KNOWN = 20_000  # raw stacks whose frames are remembered
 _MOST_PROCESSES = 1000
@@ -22,6 +34,48 @@ _READ_AGAIN_SECONDS = 10.0  # a process may have loaded a library since, or beco
 # interrupt that a thread gets when it comes back to a CPU. The thread called none of it.
 _OWN_FRAME = re.compile(r"bpf_prog_\w+|(?:__)?bpf_trace_\w+|__traceiter_\w+|asm_sysvec_irq_work")
 _MOST_OWN_FRAMES = 8
+
+
+class Delay(NamedTuple):
+    """Events with the same stack, labels and bucket; a `pid` of 0 stands for any process."""
+
+    stack: Stack
+    labels: Labels
+    bucket: int
+
+
+def frameless(name: str) -> Stack:
+    """Return the stack of events that have none: a single frame with a name."""
+    return Stack("", 0, 0, (Frame(0, None, name),))
+
+
+def latency_profile(
+    tracker: str,
+    began: int,
+    duration: int,
+    delays: Mapping[Delay, tuple[int, int]],
+    comments: Iterable[str] = (),
+) -> bytes:
+    """Return a gzipped pprof profile of events: each Delay with its number and its total delay (ns).
+
+    `began` is in ns since 1970, `duration` in ns. Raises ToolFailed if functions can't be looked up.
+    """
+    builder = NativeProfileBuilder((delay.stack for delay in delays), DELAY_TYPES)
+    builder.set_times(began, duration, 1)
+    builder.profile.default_sample_type = builder.text(DELAY_TYPES[-1][0])
+    builder.profile.comment.extend(map(builder.text, comments))
+    builder.set_main_binary((delay.stack, count) for delay, (count, _) in delays.items())
+    for (stack, labels, bucket), values in delays.items():
+        sample = builder.profile.sample.add(value=values, location_id=map(builder.location, stack.frames))
+        for key, value in (("tracker", tracker), ("comm", stack.comm), *labels):
+            if value:
+                sample.label.add(key=builder.text(key), str=builder.text(value))
+        if stack.pid:
+            sample.label.add(key=builder.text("pid"), num=stack.pid)
+        sample.label.add(
+            key=builder.text("latency"), num=lower_bound(bucket), num_unit=builder.text("nanoseconds")
+        )
+    return builder.gzipped()
 
 
 class StackReader:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from threading import Event
 from typing import Any, Protocol
 
-from pgo_agent.backends.profiler_process import ProfilerProcess
+from pgo_agent.backends import ProfilerProcess
 from pgo_agent.errors import AgentError, ToolFailed
 from pgo_agent.latency.backend import TrackerBackend, choose_tracker_backend
 from pgo_agent.latency.settings import TrackerSettings
@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.1
 
 
 class Listener(Protocol):
-    """Whoever wants to hear what a tracker counts. A thread of the session makes one call at a time."""
+    """A reader of what a tracker counts. A thread of the session makes one call at a time."""
 
     def add_processes(self, pids: Iterable[int]) -> None:
         """Hear of processes that have just had events, while they probably still run."""

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 from urllib.parse import quote
 
-from pgo_agent.scrape.autopgo import APP, SCRAPE, marked_profiles, marks_of_tags
-from pgo_agent.scrape.target import Target, TargetDefaults, checked_host, checked_port
+from pgo_agent.scrape.target import (
+    APP,
+    SCRAPE,
+    Target,
+    TargetDefaults,
+    checked_host,
+    checked_port,
+    marked_profiles,
+    marks_of_tags,
+)
 
 
 class Question(NamedTuple):

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pgo_agent.errors import TargetInvalid
-from pgo_agent.scrape.autopgo import APP, PORT, SCRAPE, marked_profiles
 from pgo_agent.scrape.target import (
+    APP,
     BASE_PATH,
+    PORT,
+    SCRAPE,
     Profile,
     Target,
     TargetDefaults,
     absolute_path,
     checked_port,
     checked_scheme,
+    marked_profiles,
     profile_at_url,
     profile_under,
 )

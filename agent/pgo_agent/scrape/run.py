@@ -16,9 +16,8 @@ from pgo_agent.scrape.catalog import CatalogTargets
 from pgo_agent.scrape.kubernetes import KubernetesTargets
 from pgo_agent.scrape.nomad_consul import Consul, Nomad
 from pgo_agent.scrape.pod import PodLabels
-from pgo_agent.scrape.results import RoundResults, summary_text
 from pgo_agent.scrape.schedule import ScrapeSchedule, TargetSource
-from pgo_agent.scrape.scraper import Scraper
+from pgo_agent.scrape.scraper import RoundResults, Scraper, summary_text
 from pgo_agent.scrape.submit_queue import SubmitQueue
 from pgo_agent.scrape.target import Target, TargetDefaults
 from pgo_agent.scrape.targets_file import FileTargets, read_targets

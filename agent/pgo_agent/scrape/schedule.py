@@ -8,10 +8,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from pgo_agent.scrape.results import Failure, RoundResults
-from pgo_agent.scrape.scraper import Scraper
-from pgo_agent.scrape.shard import Shard, next_scrape_time
-from pgo_agent.scrape.target import Target
+from pgo_agent.scrape.scraper import Failure, RoundResults, Scraper
+from pgo_agent.scrape.target import Shard, Target, next_scrape_time
 
 _log = logging.getLogger(__name__)
 

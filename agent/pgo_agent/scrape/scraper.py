@@ -1,4 +1,4 @@
-"""Get the profiles of one target over HTTP, and hand them to the submit queue."""
+"""Get the profiles of one target over HTTP, hand them to the submit queue, and count what happened."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import httpx
 
 from pgo_agent.endpoint import Bearer, series_query
 from pgo_agent.errors import ScrapeFailed
-from pgo_agent.scrape.results import Failure
 from pgo_agent.scrape.submit_queue import SubmitQueue
 from pgo_agent.scrape.target import Profile, Target
 from pgo_agent.trace import Step
@@ -26,6 +27,63 @@ _EXTRA_SECONDS = 15.0
 _CHUNK = 1 << 16
 _LONGEST_DETAIL = 200
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A profile that a target didn't give, and why."""
+
+    target: str
+    type: str
+    error: ScrapeFailed
+
+    def __str__(self) -> str:
+        return f"{self.target}: {self.type}: {self.error}"
+
+    def as_json(self) -> dict[str, str]:
+        """Return the failure as a JSON object."""
+        error = self.error
+        return {"target": self.target, "type": self.type, "reason": error.reason, "detail": error.detail}
+
+
+@dataclass(slots=True)
+class RoundResults:
+    """The results of one round.
+
+    `scraped` counts profiles. `late` counts scrapes that were skipped because an earlier one took too long.
+    """
+
+    scraped: int = 0
+    late: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+    def add(self, scraped: int, failures: Sequence[Failure]) -> None:
+        """Add the results of scraping one target: the number of profiles, and the failures."""
+        self.scraped += scraped
+        self.failures += failures
+
+    def summary(self, targets: int, queue: SubmitQueue) -> dict[str, Any]:
+        """Return this round's counts, with the number of targets and the queue's counts since the start."""
+        return {
+            "targets": targets,
+            "scraped": self.scraped,
+            "failed": dict(Counter(failure.error.reason for failure in self.failures)),
+            "late": self.late,
+            "sent": queue.sent,
+            "waiting": queue.waiting,
+            "dropped": {str(why): count for why, count in queue.dropped.items()},
+        }
+
+
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """Return a summary as one line of text."""
+    parts = (
+        f"{name}: {', '.join(f'{count} {why}' for why, count in value.items()) or 0}"
+        if isinstance(value, dict)
+        else f"{name}: {value}"
+        for name, value in summary.items()
+    )
+    return "; ".join(parts)
 
 
 class Scraper:

@@ -1,17 +1,17 @@
 """Serve CPU profiles of this machine over HTTP, and take them on a schedule: `pgo-agent serve`.
 
-`create_app` builds the HTTP interface from `CaptureRoutes`; `listen` and `serve` run it. A `CaptureLock` lets
-one capture run at a time, whether a request or the `ScheduledSampler` asks for it. `LatencyRoutes` are the
-latency trackers'; a `LatencySchedule` submits their profiles. Needs `pgo-agent[serve]`.
+`create_app` builds the HTTP interface from `CaptureRoutes`; `listen` and `serve` run it (`app`). `captures`
+reads a `CaptureRequest`; its `CaptureLock` lets one capture run at a time, whether a request or the
+`ScheduledSampler` asks for it. `LatencyRoutes` (`latency_routes`) are the latency trackers'; a
+`LatencySchedule` (`latency_schedule`) submits their profiles. `requests` checks what all requests have, and
+answers those that are refused. Needs `pgo-agent[serve]`.
 """
 
-from pgo_agent.serve.app import PATH, CaptureRoutes, create_app
-from pgo_agent.serve.capture_request import CaptureRequest
-from pgo_agent.serve.captures import CaptureLock, ScheduledSampler
+from pgo_agent.serve.app import PATH, CaptureRoutes, create_app, listen, serve
+from pgo_agent.serve.captures import CaptureLock, CaptureRequest, ScheduledSampler
 from pgo_agent.serve.latency_routes import LatencyRoutes
 from pgo_agent.serve.latency_schedule import LatencySchedule
 from pgo_agent.serve.requests import RequestRefused
-from pgo_agent.serve.server import listen, serve
 
 __all__ = [
     "PATH",

@@ -1,16 +1,22 @@
-"""Answer /profile/cpu: POST takes a profile, GET tells whether one is running, DELETE stops it.
+"""Answer /profile/cpu, and serve it with the latency trackers' routes on an address until a signal.
 
-The interface is the compute profiler's. `create_app` puts it together with the latency trackers'.
+POST takes a profile, GET tells whether one is running, DELETE stops it; the interface is the compute
+profiler's. `listen` and `serve` run the application of `create_app`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import ipaddress
 import logging
-from collections.abc import Collection
+import signal
+import socket
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,15 +24,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pgo_agent.backends import ProcessSampler
-from pgo_agent.errors import AgentError
+from pgo_agent.errors import AddressUnusable, AgentError
 from pgo_agent.native import native_profile
-from pgo_agent.serve.capture_request import CaptureRequest
-from pgo_agent.serve.captures import Capture, CaptureLock
+from pgo_agent.serve.captures import Capture, CaptureLock, CaptureRequest
 from pgo_agent.serve.latency_routes import LatencyRoutes
 from pgo_agent.serve.requests import RequestRefused, check_key, json_body, refused, until_gone
 
 _log = logging.getLogger(__name__)
 PATH = "/profile/cpu"
+_GRACE_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +124,63 @@ def _download(profile: bytes, *, archive: bool) -> Response:
     return Response(
         content, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
     )
+
+
+def listen(address: str, *, has_key: bool) -> socket.socket:
+    """Return a socket that listens at "host:port", or ":port" for every interface; port 0 picks a free one.
+
+    Raises AddressUnusable if that fails, or if other machines can reach the address and there is no key.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]") or "0.0.0.0"  # noqa: S104 - an empty host asks for every interface
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        if not has_key and not ipaddress.ip_address(place[0]).is_loopback:
+            raise AddressUnusable(address, "other machines can reach it, so it needs a key: --key-file")
+        return socket.create_server((str(place[0]), int(port)), family=family)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not host:port"
+        raise AddressUnusable(address, reason) from error
+
+
+def serve(routes: CaptureRoutes, latency: LatencyRoutes, listener: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT, which also stop a running capture and what waits for a tracker."""
+    config = uvicorn.Config(
+        create_app(routes, latency),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    asyncio.run(_Server(config, routes.lock, latency).serve([listener]))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which also logs its address, and stops a running capture on a signal."""
+
+    def __init__(self, config: uvicorn.Config, lock: CaptureLock, latency: LatencyRoutes) -> None:
+        super().__init__(config)
+        self._lock, self._latency = lock, latency
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port, *_ = listener.getsockname()
+            _log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals without uvicorn's raising them again, so that the schedule can stop cleanly."""
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, self._stop, name)
+        yield
+
+    def _stop(self, name: int) -> None:
+        if self._lock.running is not None:
+            self._lock.running.stop()
+        self._latency.ending.set()
+        self.handle_exit(name, None)

@@ -1,11 +1,11 @@
-"""Answer /latency: start, change, read and stop the latency trackers; and /metrics: their histograms."""
+"""Answer /latency and /metrics: start, change and stop trackers, and read what they count."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from threading import Event
 from typing import TypeVar
 
@@ -14,8 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from pgo_agent.errors import AgentError, NotSupported
-from pgo_agent.latency import TRACKERS, Monitor, Tracker, TrackerBackend, TrackerSettings
-from pgo_agent.serve.latency_metrics import latency_metrics
+from pgo_agent.latency import TRACKERS, Counts, Histogram, Monitor, Tracker, TrackerBackend, TrackerSettings
 from pgo_agent.serve.requests import RequestRefused, check_key, json_body, json_object, until_gone
 
 _LONGEST_PROFILE = 3600
@@ -25,6 +24,10 @@ _STREAM_POLL_SECONDS = 0.2
 _STREAM_SIGN_SECONDS = 10.0  # between two lines, by which a client knows that the stream is alive
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
+# Up to 2^36 ns, 69 s. Each bucket is twice as wide as the one before, as a native histogram's of schema 0.
+_BUCKETS = range(37)
+_LATENCY = "pgo_agent_latency_seconds"
+_EVENTS = "pgo_agent_latency_events_total"
 
 
 class LatencyRoutes:
@@ -215,3 +218,31 @@ def _seconds(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:10]) <= _LONGEST_PROFILE:
         raise RequestRefused(422, f"seconds must be a whole number from 1 to {_LONGEST_PROFILE}.")
     return int(text)
+
+
+def latency_metrics(monitors: Mapping[str, Monitor]) -> str:
+    """Return the metrics of trackers by name, in the text format of Prometheus."""
+    found = {name: monitor.totals() for name, monitor in [*monitors.items()]}
+    lines = [
+        f"# HELP {_LATENCY} Latencies of all events.",
+        f"# TYPE {_LATENCY} histogram",
+        *(line for name, (_, histogram) in found.items() for line in _histogram_lines(name, histogram)),
+        f"# HELP {_EVENTS} Events by what became of them.",
+        f"# TYPE {_EVENTS} counter",
+        *(
+            f'{_EVENTS}{{tracker="{name}",outcome="{outcome}"}} {counts[outcome]}'
+            for name, (counts, _) in found.items()
+            for outcome in Counts.NAMES
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _histogram_lines(name: str, histogram: Histogram) -> Iterator[str]:
+    count = 0
+    for bucket in _BUCKETS:
+        count += histogram.counts.get(bucket, 0)
+        yield f'{_LATENCY}_bucket{{tracker="{name}",le="{(1 << bucket) / 1e9!r}"}} {count}'
+    yield f'{_LATENCY}_bucket{{tracker="{name}",le="+Inf"}} {histogram.count}'
+    yield f'{_LATENCY}_sum{{tracker="{name}"}} {histogram.total / 1e9!r}'
+    yield f'{_LATENCY}_count{{tracker="{name}"}} {histogram.count}'

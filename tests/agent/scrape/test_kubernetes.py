@@ -20,8 +20,7 @@ from pgo_agent.scrape.kubernetes import KubernetesTargets
 from pgo_agent.scrape.pod import PodLabels
 from pgo_agent.scrape.schedule import ScrapeSchedule
 from pgo_agent.scrape.scraper import Scraper
-from pgo_agent.scrape.shard import Shard
-from pgo_agent.scrape.target import TargetDefaults
+from pgo_agent.scrape.target import Shard, TargetDefaults
 
 from tests.agent.scrape.kubernetes_api import CLUSTER_KEY, KubernetesApi, kubernetes_api
 from tests.agent.scrape.pods import Pod, pod

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pgo_agent.scrape.shard import Shard, next_scrape_time
+from pgo_agent.scrape.target import Shard, next_scrape_time
 
 NAMES = [f"shop/shop-{number}" for number in range(5000)]
 

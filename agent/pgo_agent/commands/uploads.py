@@ -1,4 +1,4 @@
-"""Run `pgo-agent binary`: send a collector programs that are profiled, for better merges for LLVM."""
+"""Run `pgo-agent binary` and `pgo-agent symbols`: send a collector what it needs for better builds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import add_collector, read_key
 from pgo_agent.errors import NotReadable
-from pgo_agent.native.elf import Elf
+from pgo_agent.native import Elf, Symbols
 
 # The collector reads a program's tables before it answers.
 _TIMEOUT = 300.0
@@ -51,3 +51,28 @@ def _build_id(file: Path) -> str:
     if not build_id:
         raise NotReadable(file, "it has no build id: link it with -Wl,--build-id")
     return build_id
+
+
+def add_symbols(symbols: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command to its parser."""
+    symbols.description = (
+        "Read where each function of a Go program begins, and send it to a collector: profiles by eBPF of"
+        " this build, taken from then on, can be used by builds. Needs pgo-agent[symbols]."
+    )
+    symbols.add_argument(
+        "binary", metavar="BINARY", type=Path, help="the program, as it was built: not stripped"
+    )
+    add_collector(symbols)
+    symbols.add_argument("--service", help="the service that the program is")
+    symbols.add_argument("--json", action="store_true", help="print what was sent as JSON")
+    symbols.set_defaults(run=_symbols)
+
+
+def _symbols(options: argparse.Namespace) -> int:
+    key = read_key(options.key_file)
+    symbols = Symbols.read(options.binary)
+    with Collector(options.url, key, service=options.service) as collector:
+        collector.submit_symbols(symbols.pprof())
+    if options.json:
+        print(json.dumps({"build_ids": symbols.build_ids, "functions": len(symbols.functions)}, indent=2))
+    return 0
