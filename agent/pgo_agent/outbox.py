@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -12,12 +11,13 @@ from functools import partial
 from pgo_agent.collector import Collector
 from pgo_agent.endpoint import Upload
 from pgo_agent.errors import CollectorUnavailable, SubmitRefused
+from pgo_agent.logs import EventLogger
 from pgo_agent.spool import Dropped, Spool
 from pgo_agent.trace import Step, new_trace_id
 
 _LONGEST_SILENCE = 3600.0  # a wrong Retry-After header must not end all sending
 _LAST_SILENCE = 60.0  # after a failed attempt of an agent that is stopping
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 
 
 class Outbox:
@@ -75,7 +75,7 @@ class Outbox:
         try:
             self.spool.drain(partial(self._send, until=until), until)
         except CollectorUnavailable as error:
-            _log.warning("profiles stay in the spool: %s", error)
+            _log.warning("collector unavailable", reason=error)
             return False
         return True
 
@@ -93,12 +93,8 @@ class Outbox:
             raise
         self.sent += 1
         if trace_id is not None:
-            _log.info(
-                "sent a profile, %.3f ms after its first step; to see the trace: pgo-collector trace show %s",
-                nanos / 1e6,
-                trace_id,
-            )
+            _log.info("profile sent", ms=f"{nanos / 1e6:.3f}", trace=trace_id)
 
     def _drop(self, why: Dropped, reason: str) -> None:
         self.spool.dropped[why] += 1
-        _log.warning("dropped a profile: %s", reason)
+        _log.warning("profile dropped", reason=reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import math
 import os
 import random
@@ -14,12 +13,13 @@ from typing import Protocol, Self
 
 from pgo_agent.collector import Collector
 from pgo_agent.errors import Stopped
+from pgo_agent.logs import EventLogger
 from pgo_agent.outbox import Outbox
 from pgo_agent.spool import NoSpool, Spool
 from pgo_agent.stack_sampler import StackSampler
 from pgo_agent.trace import Step
 
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 _running: ContinuousProfiler | None = None
 
 
@@ -82,7 +82,7 @@ class ContinuousProfiler:
         global _running  # noqa: PLW0603 - a process has one set of stacks to sample
         if _running is not None:
             if _running is not self:
-                _log.error("another profiler is running in this process; this one does not start")
+                _log.error("profiler already running")
             return
         _running = self
         atexit.register(self.stop)
@@ -97,7 +97,7 @@ class ContinuousProfiler:
         if self._thread is not None:
             self._thread.join(patience)
             if self._thread.is_alive():
-                _log.warning("the last profile isn't finished or sent; only a profile in a spool isn't lost")
+                _log.warning("profile unfinished")
         atexit.unregister(self.stop)
         _running = None
 
@@ -114,7 +114,8 @@ class ContinuousProfiler:
         try:
             self._thread.start()
         except RuntimeError:
-            self._count_failure("no thread could be started")
+            self.failures += 1
+            _log.exception("thread not started")
 
     def _run(self, stopped: threading.Event) -> None:
         first = time.monotonic() + random.uniform(0, self._jitter)  # noqa: S311 - spreads load, guards nothing
@@ -125,15 +126,12 @@ class ContinuousProfiler:
                 profile = self._sampler.sample(self._duration, stopped)
                 self.outbox.deliver(profile, until=stopped, steps=(Step.since("sample", began),))
             except Stopped as error:
-                _log.info("no profile was taken: %s", error)
+                _log.info("profile not taken", reason=error)
             except Exception:  # noqa: BLE001 - no error may harm the program that is profiled
-                self._count_failure("a profile was not taken")
+                self.failures += 1
+                _log.exception("profile failed")
             rounds = math.floor((time.monotonic() - first) / self._every) + 1
             due = first + rounds * self._every
-
-    def _count_failure(self, what: str) -> None:
-        self.failures += 1
-        _log.exception(what)
 
 
 def _resume_in_child() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import logging
 import os
 import time
 from collections import Counter
@@ -24,13 +23,14 @@ from typing import BinaryIO, Protocol
 
 from pgo_agent.endpoint import Upload
 from pgo_agent.errors import NotReadable, SubmitRefused
+from pgo_agent.logs import EventLogger
 from pgo_agent.trace import Step
 
 _DIGITS, _SUFFIX = 20, ".profile"
 _UNFINISHED = "unfinished"
 _LOCK_SECONDS = 5.0
 _DIGEST_LENGTH = 64
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 
 
 class Dropped(StrEnum):
@@ -102,7 +102,7 @@ class DiskSpool:
         """Write a profile to disk: write, sync, rename, sync the folder. Return True if that worked."""
         content = pack(upload)
         if len(content) > self._max_bytes:
-            _log.warning("cannot keep a profile of %d bytes: the whole spool is smaller", len(content))
+            _log.warning("profile larger than spool", bytes=len(content), limit=self._max_bytes)
             return False
         try:
             with self._writing() as folder:
@@ -112,12 +112,10 @@ class DiskSpool:
                 # Make room only now: on a full disk, no profile is dropped for one that can't be written.
                 if not self._make_room(before, len(content)):
                     written.unlink()
-                    _log.warning(
-                        "cannot keep a profile in %s: it is full, and all of it is being sent", self.folder
-                    )
+                    _log.warning("spool full", folder=self.folder)
                     return False
         except OSError as error:
-            _log.warning("cannot keep a profile in %s: %s", self.folder, error)
+            _log.warning("profile not spooled", folder=self.folder, reason=error)
             return False
         return True
 
@@ -132,7 +130,7 @@ class DiskSpool:
                     if file is not None:
                         self._send(path, file, send)
         except OSError as error:
-            _log.warning("cannot read the profiles in %s: %s", self.folder, error)
+            _log.warning("spool unreadable", folder=self.folder, reason=error)
 
     def _send(self, path: Path, file: BinaryIO, send: Callable[[Upload], object]) -> None:
         if time.time_ns() - int(path.stem) > self._max_age_ns:
@@ -180,7 +178,7 @@ class DiskSpool:
     def _drop(self, path: Path, why: Dropped, reason: str) -> None:
         path.unlink(missing_ok=True)
         self.dropped[why] += 1
-        _log.warning("dropped the profile %s: %s", path, reason)
+        _log.warning("spooled profile dropped", path=path, reason=reason)
 
     def _names(self) -> list[str]:
         """Return the file names of profiles, oldest first. Other files in the folder are ignored."""

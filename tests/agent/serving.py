@@ -36,7 +36,7 @@ class Serving:
                 [AGENT, "serve", "--bind", "127.0.0.1:0", *self._arguments], stderr=log
             )
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not (listening := re.search(r"listening on (\S+)", self.log)):
+        while not (listening := re.search(r"listening: url=(\S+)", self.log)):
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline, self.log
             time.sleep(0.05)

@@ -318,7 +318,7 @@ def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(
     needs(name)
     with scheduled(tmp_path, server, name) as agent:
         # The agent also tries out its profiler, for a second, before the profile.
-        agent.wait_until_logged(f"{name} samples, for 3600 s")
+        agent.wait_until_logged(f"sampling: profiler={name} seconds=3600")
         wait_for_cpu_time(program.pid, 1)
         assert server.seen == []
         assert agent.stop(ending) == 0, agent.log
@@ -330,7 +330,7 @@ def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(
 
 
 @needs_gcc
-@pytest.mark.parametrize("moment", ["listening", "samples, for 1 s", "samples, for 3600 s"])
+@pytest.mark.parametrize("moment", ["listening", "seconds=1", "seconds=3600"])
 def test_a_signal_before_a_scheduled_profile_has_a_sample_sends_nothing(
     tmp_path: Path, server: ScriptedServer, quick: str, moment: str
 ) -> None:

@@ -112,7 +112,7 @@ def test_the_oldest_make_room(folder: Path, caplog: pytest.LogCaptureFixture) ->
     filled(spool, *UPLOADS)
     assert sum(file.stat().st_size for file in files(folder)) <= 3 * SIZE
     assert spool.dropped == {Dropped.NO_ROOM: 3}
-    assert caplog.text.count("dropped the profile") == 3
+    assert caplog.text.count("spooled profile dropped") == 3
     assert drained(spool) == UPLOADS[3:]
 
 
@@ -195,7 +195,7 @@ def test_a_folder_that_cannot_be_made_is_only_logged(
     spool = DiskSpool(tmp_path / "file" / "spool")
     with caplog.at_level(logging.WARNING):
         assert not spool.put(UPLOADS[0])
-    assert "cannot keep" in caplog.text
+    assert "profile not spooled" in caplog.text
     assert drained(spool) == []
 
 

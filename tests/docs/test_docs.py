@@ -6,9 +6,13 @@ import asyncio
 import inspect
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
+import pgo_agent.logs
 import pgo_collector.command.cli
+import pgo_collector.logs
 import pprof_merge.command.cli
 import pprof_merge.formats
 import pytest
@@ -20,7 +24,6 @@ from pgo_agent.serve import create_app as create_agent_app
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.logs import EVENTS
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.warming import Warming
 from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
@@ -191,10 +194,16 @@ def test_make_finds_the_tests_that_it_runs() -> None:
         assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_every_event_of_the_log_has_a_short_key_one_place_and_a_meaning() -> None:
-    events = [call.event for call in log_calls(Path(pgo_collector.__file__).parent)]
+@pytest.mark.parametrize(
+    ("package", "meanings"),
+    [(pgo_collector, pgo_collector.logs.EVENTS), (pgo_agent, pgo_agent.logs.EVENTS)],
+)
+def test_every_event_of_the_log_has_a_short_key_one_place_and_a_meaning(
+    package: ModuleType, meanings: Mapping[str, str]
+) -> None:
+    events = [call.event for call in log_calls(Path(str(package.__file__)).parent)]
     assert len(events) > 10
-    assert sorted(events) == sorted(EVENTS)
+    assert sorted(events) == sorted(meanings)
     assert [event for event in events if not re.fullmatch(r"[\w-]+( [\w-]+){0,3}", event)] == []
 
 

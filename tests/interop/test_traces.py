@@ -175,7 +175,7 @@ def test_the_script_of_pipelines_has_its_request_traced(tmp_path: Path) -> None:
 
 def traces_shown(said: str) -> list[str]:
     """Return the traces that a program has said how to see."""
-    return re.findall(r"pgo-collector trace show ([0-9a-f]{32})\b", said)
+    return re.findall(r"(?:pgo-collector trace show |profile sent: .* trace=)([0-9a-f]{32})\b", said)
 
 
 def agent_steps(requests: Sequence[RequestTrace]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import platform
 import subprocess
@@ -15,9 +14,10 @@ from typing import NamedTuple
 
 from pgo_agent.backends.backend import SamplingRequest
 from pgo_agent.backends.profiler_process import ProfilerProcess
+from pgo_agent.logs import EventLogger
 from pgo_agent.native import MemoryMaps, Recording, Stack
 
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 _PROGRAM = Path(__file__).with_name("bcc_program.py")
 
 
@@ -87,7 +87,7 @@ class _Output:
         elif kind == "stack":
             self._counts.append(_StackCount(*fields))
         else:
-            _log.warning("bcc lost %d samples", *fields)
+            _log.warning("samples lost", count=fields[0])
 
     def stacks(self) -> Iterator[tuple[Stack, int]]:
         """Yield each stack with its number of samples."""

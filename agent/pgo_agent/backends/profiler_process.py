@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import signal
@@ -17,13 +16,14 @@ from threading import Event
 from typing import IO, Self
 
 from pgo_agent.errors import ToolFailed
+from pgo_agent.logs import EventLogger
 
 _START_SECONDS = 60.0  # bcc compiles before it samples
 _END_SECONDS = 60.0
 _RESEND_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _MAX_MESSAGE_BYTES = 2000
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 
 
 class ProfilerProcess:
@@ -85,7 +85,7 @@ class ProfilerProcess:
         """
         self.begin(until, start)
         if self._started.is_set():
-            _log.info("%s samples, for %g s", self._tool, duration)
+            _log.info("sampling", profiler=self._tool, seconds=f"{duration:g}")
         began, start_clock = time.time_ns(), time.monotonic_ns()
         deadline = time.monotonic() + duration
         while (left := deadline - time.monotonic()) > 0 and not until.wait(min(left, _POLL_SECONDS)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import ssl
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import httpx
 
 from pgo_agent.errors import CatalogUnavailable, TargetInvalid
+from pgo_agent.logs import EventLogger
 from pgo_agent.retry import retry_delay
 from pgo_agent.scrape.nomad_consul import CatalogApi, Instance, Question
 from pgo_agent.scrape.schedule import ScrapeSchedule
@@ -32,7 +32,7 @@ _LONGEST_DETAIL = 200
 _MOST_DIGITS = 20
 _MOST_REPORTED = 1000
 _CHUNK = 1 << 16
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 
 
 class CatalogTargets:
@@ -74,13 +74,13 @@ class CatalogTargets:
                 targets, now = await self._read(index)
             except Exception as error:  # noqa: BLE001 - no error may stop the known targets
                 index, failures = 0, failures + 1
-                _log.warning("reading the services of %s again: %s", self._api.name, _reason(error))
+                _log.warning("services unreadable", catalog=self._api.name, reason=_reason(error))
                 await asyncio.sleep(retry_delay(failures, 1.0, 0.0))
                 continue
             failures = 0
             if targets != known:
                 schedule.replace(self._api.name, targets)
-                _log.info("the services of %s: %d to scrape", self._api.name, len(targets))
+                _log.info("services listed", catalog=self._api.name, targets=len(targets))
                 known = targets
             # An index that goes back is one of a catalog that begins again. Without one no question waits.
             pause = _PAUSE_SECONDS if now else _WAIT_SECONDS
@@ -126,7 +126,7 @@ class CatalogTargets:
                 self._reported.clear()
             if self._reported.get(error.name) != error.reason:
                 self._reported[error.name] = error.reason
-                _log.warning("not scraped: %s", error)
+                _log.warning("service not scraped", service=error.name, reason=error.reason)
             return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -11,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pgo_agent.errors import AgentError, ClusterUnavailable, NotInstalled, TargetInvalid
+from pgo_agent.logs import EventLogger
 from pgo_agent.retry import retry_delay
 from pgo_agent.scrape.pod import Pod, PodLabels, pod_name, pod_target
 from pgo_agent.scrape.schedule import ScrapeSchedule
@@ -25,7 +25,7 @@ _RUNNING = {"status.phase": "Running"}
 _WATCH_SECONDS = 300
 # The server ends a watch after _WATCH_SECONDS; one that is silent for longer has a broken connection.
 _LONGEST_SILENCE = _WATCH_SECONDS + 30
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 
 
 class KubernetesTargets:
@@ -73,10 +73,10 @@ class KubernetesTargets:
             try:
                 await self._list_and_watch(namespace, schedule)
             except TimeoutError:
-                _log.info("listing the pods of %s again: the watch went silent", namespace)
+                _log.info("pod watch silent", namespace=namespace)
             except Exception as error:  # noqa: BLE001 - no error may stop the known targets
                 # This includes status 410, a version that is too old, which needs a new list.
-                _log.warning("listing the pods of %s again: %s", namespace, _reason(error))
+                _log.warning("pods unreadable", namespace=namespace, reason=_reason(error))
             failures = 1 if time.monotonic() - began > _WATCH_SECONDS else failures + 1
             await asyncio.sleep(retry_delay(failures, 1.0, 0.0))
 
@@ -85,7 +85,7 @@ class KubernetesTargets:
         async with _client() as client:  # a new client, since certificates are renewed
             targets, version = await self._list(client, namespace)
             schedule.replace(namespace, targets)
-            _log.info("the pods of %s: %d to scrape", namespace, len(targets))
+            _log.info("pods listed", namespace=namespace, targets=len(targets))
             async with aclosing(self._watch(client, namespace, version)) as events:
                 while True:
                     async with asyncio.timeout(_LONGEST_SILENCE):
@@ -123,7 +123,7 @@ class KubernetesTargets:
         except TargetInvalid as error:
             if self._reported.get(error.name) != error.reason:
                 self._reported[error.name] = error.reason
-                _log.warning("not scraped: %s", error)
+                _log.warning("pod not scraped", pod=error.name, reason=error.reason)
             return None
 
 

@@ -12,12 +12,13 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from pgo_agent.logs import EventLogger
 from pgo_agent.scrape.catalog import CatalogTargets
 from pgo_agent.scrape.kubernetes import KubernetesTargets
 from pgo_agent.scrape.nomad_consul import Consul, Nomad
 from pgo_agent.scrape.pod import PodLabels
 from pgo_agent.scrape.schedule import ScrapeSchedule, TargetSource
-from pgo_agent.scrape.scraper import RoundResults, Scraper, summary_text
+from pgo_agent.scrape.scraper import RoundResults, Scraper, counts_text, summary_text
 from pgo_agent.scrape.submit_queue import SubmitQueue
 from pgo_agent.scrape.target import Target, TargetDefaults
 from pgo_agent.scrape.targets_file import FileTargets, read_targets
@@ -26,7 +27,7 @@ ALL, SOME, NONE = 0, 1, 2  # exit statuses
 _SEND_SECONDS = 60.0
 # Together less than 30 s, after which Kubernetes kills a process.
 _STOP_SECONDS, _LAST_SEND_SECONDS = 10.0, 5.0
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 
 
 def sources(
@@ -124,7 +125,16 @@ async def _report(options: argparse.Namespace, schedule: ScrapeSchedule, queue: 
 
 
 def _report_round(options: argparse.Namespace, summary: dict[str, Any]) -> None:
-    _log.info("%s", summary_text(summary))
+    _log.info(
+        "round ended",
+        targets=summary["targets"],
+        scraped=summary["scraped"],
+        failed=counts_text(summary["failed"]),
+        late=summary["late"],
+        sent=summary["sent"],
+        waiting=summary["waiting"],
+        dropped=counts_text(summary["dropped"]),
+    )
     if options.json:
         print(json.dumps(summary), flush=True)
 

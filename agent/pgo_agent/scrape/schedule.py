@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from pgo_agent.logs import EventLogger
 from pgo_agent.scrape.scraper import Failure, RoundResults, Scraper
 from pgo_agent.scrape.target import Shard, Target, next_scrape_time
 
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 
 
 class TargetSource(Protocol):
@@ -76,7 +76,7 @@ class ScrapeSchedule:
         if running := [self._tasks[name] for name in self._scraping]:
             await asyncio.wait(running, timeout=patience)
         if self._scraping:
-            _log.warning("scrapes dropped before they ended: %d", len(self._scraping))
+            _log.warning("scrapes dropped", count=len(self._scraping))
         tasks = [*self._tasks.values()]
         for task in tasks:
             task.cancel()
@@ -119,7 +119,7 @@ class ScrapeSchedule:
         self._reported[name] = frozenset((failure.type, failure.error.reason) for failure in failures)
         for failure in failures:
             if (failure.type, failure.error.reason) not in before:
-                _log.warning("%s", failure)
+                _log.warning("scrape failed", target=name, type=failure.type, reason=failure.error)
 
     def _now(self) -> float:
         return time.monotonic() + self._offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ import httpx
 
 from pgo_agent.endpoint import Bearer, series_query
 from pgo_agent.errors import ScrapeFailed
+from pgo_agent.logs import EventLogger
 from pgo_agent.scrape.submit_queue import SubmitQueue
 from pgo_agent.scrape.target import Profile, Target
 from pgo_agent.trace import Step
@@ -26,7 +26,7 @@ _CONNECT_SECONDS = 5.0
 _EXTRA_SECONDS = 15.0
 _CHUNK = 1 << 16
 _LONGEST_DETAIL = 200
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,15 @@ class RoundResults:
 
 def summary_text(summary: Mapping[str, Any]) -> str:
     """Return a summary as one line of text."""
-    parts = (
-        f"{name}: {', '.join(f'{count} {why}' for why, count in value.items()) or 0}"
-        if isinstance(value, dict)
-        else f"{name}: {value}"
+    return "; ".join(
+        f"{name}: {counts_text(value) if isinstance(value, dict) else value}"
         for name, value in summary.items()
     )
-    return "; ".join(parts)
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return counts by reason as text, such as "9 ConnectError, 4 status 404"; "0" for none."""
+    return ", ".join(f"{count} {why}" for why, count in counts.items()) or "0"
 
 
 class Scraper:
@@ -125,7 +127,7 @@ class Scraper:
         except ScrapeFailed as error:
             return Failure(target.name, profile.type, error)
         except Exception as error:  # noqa: BLE001 - no error of one target may stop the others
-            _log.exception("%s: %s", target.name, profile.type)
+            _log.exception("unexpected error", target=target.name, type=profile.type)
             return Failure(target.name, profile.type, ScrapeFailed(type(error).__name__, str(error)))
         return None
 

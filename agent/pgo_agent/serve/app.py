@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ipaddress
-import logging
 import signal
 import socket
 from collections.abc import Collection, Iterator
@@ -25,12 +24,13 @@ from starlette.routing import Route
 
 from pgo_agent.backends import ProcessSampler
 from pgo_agent.errors import AddressUnusable, AgentError
+from pgo_agent.logs import EventLogger
 from pgo_agent.native import native_profile
 from pgo_agent.serve.captures import Capture, CaptureLock, CaptureRequest
 from pgo_agent.serve.latency_routes import LatencyRoutes
 from pgo_agent.serve.requests import RequestRefused, check_key, json_body, refused, until_gone
 
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 PATH = "/profile/cpu"
 _GRACE_SECONDS = 30
 
@@ -63,7 +63,7 @@ class CaptureRoutes:
         try:
             profile = await taking
         except (AgentError, OSError) as error:
-            _log.warning("%s gave no profile: %s", asked.backend.name, error)
+            _log.warning("capture failed", profiler=asked.backend.name, reason=error)
             raise RequestRefused(500, f"Failed to generate pprof data: {error}") from error
         return Response(status_code=204) if profile is None else _download(profile, archive=asked.archive)
 
@@ -169,7 +169,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             host, port, *_ = listener.getsockname()
-            _log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+            _log.info("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from threading import Event
 from typing import TypeVar
@@ -15,6 +14,7 @@ from starlette.routing import Route
 
 from pgo_agent.errors import AgentError, NotSupported
 from pgo_agent.latency import TRACKERS, Counts, Histogram, Monitor, Tracker, TrackerBackend, TrackerSettings
+from pgo_agent.logs import EventLogger
 from pgo_agent.serve.requests import RequestRefused, check_key, json_body, json_object, until_gone
 
 _LONGEST_PROFILE = 3600
@@ -22,7 +22,7 @@ _SECONDS = 10
 _MOST_READERS = 16  # streams and profiles of one tracker at a time
 _STREAM_POLL_SECONDS = 0.2
 _STREAM_SIGN_SECONDS = 10.0  # between two lines, by which a client knows that the stream is alive
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 _Answer = TypeVar("_Answer")
 # Up to 2^36 ns, 69 s. Each bucket is twice as wide as the one before, as a native histogram's of schema 0.
 _BUCKETS = range(37)
@@ -87,7 +87,7 @@ class LatencyRoutes:
             except NotSupported as error:
                 raise _not_supported(error) from None
             except (AgentError, OSError) as error:
-                _log.warning("the tracker %s did not start: %s", tracker.name, error)
+                _log.warning("tracker not started", tracker=tracker.name, reason=error)
                 raise RequestRefused(500, f"Failed to start the tracker: {error}") from error
             self.monitors[tracker.name] = monitor
         return JSONResponse(monitor.as_json(), 201)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +10,12 @@ from typing import Self
 
 from pgo_agent.errors import AgentError
 from pgo_agent.latency import TRACKERS, Monitor, Recorder, TrackerBackend, TrackerSettings
+from pgo_agent.logs import EventLogger
 from pgo_agent.outbox import Outbox
 from pgo_agent.trace import Step
 
 _MOST_UNSENT = 16  # profiles of all trackers
-_log = logging.getLogger(__name__)
+_log = EventLogger(__name__)
 
 
 class LatencySchedule:
@@ -64,13 +64,13 @@ class LatencySchedule:
             try:
                 recorder = self._running(name).record(self._every, self._stopped)
             except (AgentError, OSError) as error:
-                _log.warning("the tracker %s gave no profile: %s", name, error)
+                _log.warning("tracker failed", tracker=name, reason=error)
                 self._stopped.wait(max(0.0, due - time.monotonic()))
                 continue
             if self._unsent.acquire(blocking=False):
                 self._sender.submit(self._send, name, recorder, Step.since("sample", began))
             else:
-                _log.warning("dropped a profile of the tracker %s: others are still being sent", name)
+                _log.warning("tracker profile dropped", tracker=name)
 
     def _send(self, name: str, recorder: Recorder, sampled: Step) -> None:
         try:
@@ -79,7 +79,7 @@ class LatencySchedule:
                     recorder.profile(), TRACKERS[name].profile_type, self._stopped, (sampled,)
                 )
         except (AgentError, OSError) as error:
-            _log.warning("the tracker %s gave no profile: %s", name, error)
+            _log.warning("tracker profile failed", tracker=name, reason=error)
         finally:
             self._unsent.release()
 

@@ -158,7 +158,7 @@ def test_an_instance_that_leads_nowhere_is_told_and_the_rest_scraped(
     shop.put("right")
     done = scraping.once(*at(catalog), "--seconds", "1")
     assert done.returncode == 0
-    assert f"not scraped: {catalog.kind}/" in done.stderr
+    assert f"service not scraped: service={catalog.kind}/" in done.stderr
     assert "not a port: '0'" in done.stderr
     assert shop.names() == {"right"}
 

@@ -149,7 +149,7 @@ def test_annotations_that_lead_nowhere_are_told_and_the_rest_goes_on(
     api.put(shop.pod("right"))
     done = cluster.once("--kubernetes", "--seconds", "1")
     assert done.returncode == 0
-    assert "not scraped: default/wrong: not a port: 'http'" in done.stderr
+    assert "pod not scraped: pod=default/wrong reason=\"not a port: 'http'\"" in done.stderr
     assert shop.names() == {"right"}
 
 
@@ -273,7 +273,7 @@ def test_no_target_is_scraped_twice_at_once_and_all_in_each_round(
     assert {*known[known.index(30) :]} == {30}  # before that, the agent may be waiting for the list
     assert rounds[-1]["sent"] == len(server.seen)
     assert rounds[-1]["waiting"] == 0
-    assert "scraped: " in stderr
+    assert "scraped=" in stderr
 
 
 def test_a_signal_ends_it_though_targets_and_collector_hang(
@@ -289,7 +289,7 @@ def test_a_signal_ends_it_though_targets_and_collector_hang(
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=45)  # less than the targets hang
     assert process.returncode == 0
-    assert "scrapes dropped before they ended: 1" in stderr
+    assert "scrapes dropped: count=1" in stderr
     assert [*cluster.spool.rglob("*.profile")]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.faults.stacks import profile_of
 from tests.server import Server
 from tools.site.reference.commands import commands_page
-from tools.site.reference.events import events_page
+from tools.site.reference.events import agent_events_page, events_page
 from tools.site.reference.metrics import metrics_page
 from tools.site.reference.routes import routes_page
 from tools.site.reference.settings import settings_page
@@ -29,6 +29,7 @@ def pages() -> dict[str, str]:
         document = server.client.get("/v1/openapi.json").json()
         exposition = server.client.get("/metrics").text
     return {
+        "agent-events.md": agent_events_page(),
         "commands.md": commands_page(),
         "events.md": events_page(),
         "metrics.md": metrics_page(exposition),
