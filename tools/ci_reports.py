@@ -1,5 +1,5 @@
 # noqa: INP001 - beside other commands
-"""What CI (`.ci/run`) does with pytest's reports in JUnit's form.
+"""Read pytest's reports in JUnit's form, for CI (`.ci/run`).
 
 `failed REPORT` shows what failed in a stage, and exits with 0 if it should be tried again. `skipped REPORT…`
 exits with 1 if a test was skipped.

@@ -72,9 +72,9 @@ def focus_names(
 
 
 class _Matching(NamedTuple):
-    """What a pattern matches: `binaries` by their paths (n_locations), `lines` by their functions (n_lines).
+    """The matches of a pattern: `binaries` by path (n_locations), `lines` by function (n_lines).
 
-    `locations` (n_locations) are those of which the binary or any line matches.
+    `locations` (n_locations) are true where the binary or any line matches.
     """
 
     binaries: Bools

@@ -23,8 +23,8 @@ Outlook = Literal["enough", "collect more", "little to gain"]
 
 
 class Point(NamedTuple):
-    """A measured point: with `amount`, so many samples or such a part of changed functions, this `share` of
-    the whole gain was left, from 0 to 1.
+    """A measured point: with an `amount` of samples, or of changed functions, this `share` of the whole gain
+    was left, from 0 to 1.
     """
 
     amount: float
@@ -102,7 +102,7 @@ class HotCall:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """How much more to collect: `samples`; for how many `minutes` to profile each of so many `instances`.
+    """How much more to collect: `samples`; for how many `minutes` to profile each of the `instances`.
 
     `minutes` is None if the profiles don't say how long they took.
     """
@@ -116,7 +116,7 @@ class Collection:
 class Gain:
     """The expected gain of a build with a merge. `reason` says it in words, with its basis.
 
-    `share` is how much of what all samples gain is gained with so many `samples`. `lost` is the share of the
+    `share` is how much of what all samples gain is gained with these `samples`. `lost` is the share of the
     weight in functions that the program doesn't have any more; None if its symbols weren't given. `collect`
     is None unless more samples are worth it.
     """
@@ -137,7 +137,7 @@ def expected_gain(
     lost: float | None = None,
     measured: Mapping[Compiler, Measured] = MEASURED,
 ) -> Gain | None:
-    """Return what a build with a merge of profiles of so many instances can be expected to gain.
+    """Return the expected gain of a build with a merge of profiles of `instances` instances.
 
     `lost` is the share of weight in functions that the program doesn't have. None if it isn't CPU time.
     """
@@ -164,7 +164,7 @@ def expected_gain(
 
 
 def share_of_samples(points: Sequence[Point], samples: int) -> float:
-    """Return the share with so many samples, between the points around it by the number's logarithm.
+    """Return the share with `samples` samples, between the points around it by the number's logarithm.
 
     Below the first point it falls to 0 with the number; beyond the last it is the last one's.
     """

@@ -1,6 +1,6 @@
 """Noise: how far apart two shares of sampled profiles may be although nothing has changed.
 
-A sampling profiler counts samples, so a share of a profile is a proportion that was estimated from so many
+A sampling profiler counts samples, so a share of a profile is a proportion that was estimated from some
 samples, and the difference of two shares has an interval. It is Newcombe's hybrid score interval (Statistics
 in Medicine 17, 1998, method 10), made of two Wilson intervals: unlike the interval of the two-proportion z
 test it holds for shares near 0, which most functions have, and never leaves [-1, 1].
@@ -52,7 +52,7 @@ def count_samples(profile: Profile, column: int) -> int | None:
 
 
 def difference_interval(now: float, n_now: int | None, base: float, n_base: int | None) -> Interval | None:
-    """Return the interval of the difference `now - base` of two shares, of so many samples each.
+    """Return the interval of the difference `now - base` of two shares, of `n_now` and `n_base` samples.
 
     It is None if either number of samples is 0 or unknown.
     """

@@ -165,7 +165,7 @@ class Binary:
         return None
 
     def number(self, address: int, size: int) -> int | None:
-        """Return the number of so many bytes at an address; None if the file has no such bytes."""
+        """Return the number in `size` bytes at an address; None if the file has no such bytes."""
         for start, first, length in self.segments:
             if first <= address and address + size <= first + length:
                 found = self._content[start + address - first : start + address - first + size]

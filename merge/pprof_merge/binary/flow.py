@@ -1,8 +1,8 @@
 """Flow: counts of blocks that agree with each other, nearest to what was sampled.
 
-What enters a block leaves it. The sampled means of blocks don't add up like this, since samples are few. So a
-linear program, solved by HiGHS, finds the flow through the function that changes them least: a change of a
-block's count costs as much as the block has instructions, since so many could have been sampled.
+A block is left as often as it is entered. The sampled means of blocks don't add up like this, since samples
+are few. So a linear program, solved by HiGHS, finds the flow through the function that changes them least: a
+change of a block's count costs as much as the block has instructions, since each could have been sampled.
 """
 
 from __future__ import annotations

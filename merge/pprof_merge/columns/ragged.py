@@ -6,7 +6,7 @@ import numpy as np
 
 from pprof_merge.arrays import Bools, Int64s, Integers, Ints
 
-# Loops work on so many numbers at a time, so that a chunk stays in the processor's cache.
+# Loops work on this many numbers at a time, so that a chunk stays in the processor's cache.
 _CHUNK = 1 << 16
 
 

@@ -22,7 +22,7 @@ from pprof_merge.merging.headers import column_order, combine_headers
 from pprof_merge.merging.numbering import Numbering, TraceColumns
 from pprof_merge.profile import Header, Profile, ProfileColumns
 
-# Traces with so many values (2 MiB) are left as they are, and the next profiles get columns of their own:
+# Traces with this many values (2 MiB) are left as they are, and the next profiles get columns of their own:
 # to make a column longer takes the memory of both.
 _PART_VALUES = 1 << 18
 

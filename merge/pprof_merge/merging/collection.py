@@ -26,7 +26,7 @@ from pprof_merge.merging.weighing import weighted_sums
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, Weighting
 from pprof_merge.profile import Header, Profile, ValueType
 
-# The traces of profiles are kept together for so many bytes of input: a merge looks at them piece by piece.
+# The traces of profiles are kept together for this many bytes of input: a merge looks at them piece by piece.
 _BATCH_BYTES = 1 << 20
 _NO_LABELS: GivenLabels = MappingProxyType({})
 

@@ -140,7 +140,7 @@ class Merge:
             self._inner_columns[location] = max(columns, self._inner_columns.get(location, ()))
 
     def profile(self, depth: int | None = None) -> Profile:
-        """Return the merged profile. With `depth`, each stack has only so many locations, from the leaf on.
+        """Return the merged profile. With `depth`, each stack has only this many locations, from the leaf on.
 
         Raises ProfileError if no profile was added.
         """

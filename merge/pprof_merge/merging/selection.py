@@ -15,7 +15,7 @@ from pprof_merge.merging.headers import column_order
 from pprof_merge.merging.traces import RAGGED, Traces
 from pprof_merge.profile import Header, ValueType
 
-# A part has about so many samples, which bounds the memory of a merge besides the sums.
+# A part has about this many samples, which bounds the memory of a merge besides the sums.
 _PART_TRACES = 1 << 16
 
 

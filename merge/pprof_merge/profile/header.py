@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-# Messages show at most so many bytes of a type or unit: a hostile profile may have long ones.
+# Messages show at most this many bytes of a type or unit: a hostile profile may have long ones.
 _LONGEST_PART = 100
 
 
