@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not token:
         command_line.error("set PGO_FORGE_TOKEN to a token that may push and open pull requests")
     if options.forge is None or not options.repository or not options.api:
-        command_line.error("this is no job of GitHub or GitLab: give --forge, --api and --repository")
+        command_line.error("this isn't a job of GitHub or GitLab: give --forge, --api and --repository")
     if not _path_of(options.url).endswith(("/v1/release", "/v1/merge")):
         command_line.error(f"{options.url} is the URL of neither a release nor a merge")
     forge = FORGES[options.forge](options.api.rstrip("/"), options.repository, token, options.timeout)
@@ -526,7 +526,7 @@ class Forge(ABC):
         try:
             number, text, page = (found[name] for name in self.fields)
         except (KeyError, TypeError):
-            raise Unusable(f"{self._api} answered with something that is no pull request") from None
+            raise Unusable(f"{self._api} answered with something that isn't a pull request") from None
         return Request(number, text or "", page)
 
     def _call(self, method: str, path: str, fields: dict[str, Any] | None = None) -> Any:

@@ -26,7 +26,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.submits.submits import Submits
 from pgo_collector.traces.spans import span
 
-# So many bytes of an answer that is no profile are shown: agents say there what is wrong.
+# This many bytes of an answer that isn't a profile are shown: agents say there what is wrong.
 _MOST_SHOWN = 400
 
 

@@ -20,7 +20,7 @@ class TraceKeys(ReloadedFile):
     """The trace keys of one file, as it is now or as it was when all its lines were last usable."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises KeysUnreadable, and KeyMalformed if a line is no key or there is none."""
+        """Read the file. Raises KeysUnreadable, and KeyMalformed if a line isn't a key or there is none."""
         super().__init__(path)
         self.keys = read_trace_keys(path, self.text)
 

@@ -24,7 +24,7 @@ from pprof_merge.profile import Profile
 # Memory, in bytes, of a call or a line in Python's tables, besides the characters of its name.
 _ROW_BYTES = 200
 _ADVICE = "select fewer profiles"
-# So many similar names are told of a name that no function has.
+# This many similar names are told of a name that no function has.
 _MOST_SIMILAR = 10
 
 

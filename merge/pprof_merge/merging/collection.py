@@ -32,13 +32,15 @@ _NO_LABELS: GivenLabels = MappingProxyType({})
 
 
 class Collection:
-    """Profiles in memory, numbered from 0 in the order in which they were added.
+    """Decoded profiles in memory, of which any selection can be merged without decoding them again.
 
-    `limits` hold for each profile. A profile that is refused leaves nothing behind.
+    Profiles are numbered from 0 in the order in which they were added. `limits` hold for each profile; a
+    refused profile leaves nothing behind. `since` and `grow` hand profiles on as segments, to a file or to
+    another process.
     """
 
     def __init__(self, limits: Limits = Limits(), batch: Batch | None = None) -> None:
-        """Make a collection of no profiles, or of those of a batch, which is not used by itself any more."""
+        """Make an empty collection, or one of the profiles of a batch, which is not used by itself later."""
         self._limits = limits
         self._batch = Batch(limits) if batch is None else batch
         self._dictionary = Dictionary(self._batch)
