@@ -35,7 +35,7 @@ LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest
 # They use all that is imported, need nothing but Python, and take few seconds each.
 LOWEST_TESTS := tests/merge/test_tables.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
 	tests/collector/serve/test_event_loop.py tests/collector/serve/test_settings.py tests/collector/catalog/test_catalog.py \
-	tests/collector/http/test_routes.py tests/agent/test_collector.py tests/agent/test_serve.py \
+	tests/collector/http/test_routes.py tests/agent/test_collector.py tests/agent/serve/test_serve.py \
 	tests/agent/scrape/test_kubernetes.py::test_pods_are_listed_page_by_page
 EXPORT := $(BIN)/uv export --quiet --format requirements-txt --no-emit-workspace --no-header
 

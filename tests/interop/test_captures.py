@@ -13,8 +13,8 @@ from pgo_agent.backends import backends, choose
 from pgo_agent.errors import AgentError
 
 from tests.agent.busy import NAME, build, needs_gcc, running
+from tests.agent.serve.test_serve import IN_REQUESTS
 from tests.agent.serving import Serving
-from tests.agent.test_serve import IN_REQUESTS
 from tests.collector.ui.test_pages import titles
 from tests.collector.visitor import Visitor
 from tests.interop.nginx_process import running_nginx

@@ -16,6 +16,7 @@ import pytest
 from pgo_agent.errors import ToolFailed
 from pgo_agent.latency import TRACKERS, Happening, Recorder, Session, StackNamer, Tick, TrackerSettings
 
+from tests.agent.backends.test_backends import needs_root
 from tests.agent.busy import needs_gcc
 from tests.agent.latency.waiting import (
     MS,
@@ -28,7 +29,6 @@ from tests.agent.latency.waiting import (
     wait_until,
     waiting,
 )
-from tests.agent.test_backends import needs_root
 from tests.cpu_meter import children_of
 
 ROOT = Path(__file__).parents[3]

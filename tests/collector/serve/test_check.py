@@ -18,7 +18,7 @@ import pytest
 from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.settings import Settings
 
-from tests.agent.test_backends import AS_NOBODY, needs_root
+from tests.agent.backends.test_backends import AS_NOBODY, needs_root
 from tests.collector.dask_processes import DaskCluster
 from tests.faults.mounts import read_only, small_disk
 from tests.faults.stacks import profile_of

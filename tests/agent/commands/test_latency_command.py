@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.agent.backends.test_backends import AS_NOBODY, needs_root
 from tests.agent.busy import needs_gcc
 from tests.agent.latency.waiting import MS, NAME, build, obstacle, samples_of, wait_until, waiting
 from tests.agent.scripted_server import KEY, ScriptedServer
 from tests.agent.serving import AGENT, Serving
-from tests.agent.test_backends import AS_NOBODY, needs_root
 from tests.terminal import on_terminal
 
 

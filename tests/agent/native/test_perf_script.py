@@ -16,7 +16,7 @@ from pgo_agent.native.external_tools import demangle
 from pgo_agent.native.perf_script import Sample, parse, read_samples, recording_of
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
 
-PRINTED = (Path(__file__).parents[1] / "testdata" / "perf-script.txt").read_text()
+PRINTED = (Path(__file__).parents[2] / "testdata" / "perf-script.txt").read_text()
 KERNEL = Mapping("[kernel.kallsyms]", "e4f1", 0xFFFFFFFF81000000, 0x12090C8, 0xFFFFFFFF81000000)
 BINARY = Mapping("/srv/my json", "c717", 0x55C355717000, 0x2000, 0x1000)
 REPLACED = Mapping("/srv/my json", "d828", 0x66C355717000, 0x2000, 0x1000)

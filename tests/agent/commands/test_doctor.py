@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pgo_agent.latency import TRACKERS
 
+from tests.agent.backends.test_backends import AS_NOBODY, needs_root
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.serving import AGENT
-from tests.agent.test_backends import AS_NOBODY, needs_root
 from tests.terminal import on_terminal
 
 PROFILERS = ("bcc", "perf", "bpftrace")
