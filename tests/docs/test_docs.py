@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import re
@@ -43,6 +44,7 @@ from tools.site.reference.events import log_calls
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def pages() -> list[Path]:
@@ -215,6 +217,20 @@ def test_every_page_of_the_navigation_is_linked_and_described_on_the_first() -> 
     linked = [link for row in rows for link in re.findall(r"\]\((\S+)\.md\)", row)]
     assert len(pages) > 20
     assert sorted(linked) == sorted(pages)
+
+
+def test_every_function_on_the_way_of_a_request_is_where_the_page_says() -> None:
+    steps = re.findall(
+        r"\| `([\w/]+\.py)`: `(\w+)(?:\.(\w+))?` \|", (DOCS / "follow-a-request.md").read_text()
+    )
+    assert len(steps) > 15
+    for file, name, method in steps:
+        tree = ast.parse((ROOT / "collector" / "pgo_collector" / file).read_text())
+        found = {of.name: of for of in ast.walk(tree) if isinstance(of, ast.ClassDef | Function)}
+        assert name in found, file
+        assert not method or any(
+            isinstance(of, Function) and of.name == method for of in ast.walk(found[name])
+        ), f"{file}: {name}.{method}"
 
 
 def anchors(page: Path) -> set[str]:
