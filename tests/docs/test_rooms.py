@@ -76,3 +76,17 @@ def test_others_use_what_the_merge_engine_publishes(folder: str) -> None:
 
 def test_the_committed_picture_is_of_these_rooms() -> None:
     assert PICTURE.read_text() == picture(), "call `make docs`"
+
+
+def test_no_protocol_uses_the_folder_of_another() -> None:
+    routes = ROOT / "collector/pgo_collector/routes"
+    protocols = {door.parent.name for door in routes.glob("*/__init__.py")} - {"push"}
+    assert protocols
+    crossed = [
+        f"{file.relative_to(ROOT)} imports {module}"
+        for file in routes.rglob("*.py")
+        for module in imports_of(file)
+        if module.startswith("pgo_collector.routes.") and file.parent != routes
+        if module.split(".")[2] in protocols - {file.parent.name}
+    ]
+    assert not crossed, "what several protocols need stands in routes/push"

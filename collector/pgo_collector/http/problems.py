@@ -1,6 +1,6 @@
 """Problems: every error becomes problem details (RFC 9457), or what clients of the path's protocol expect.
 
-This is the last step of a request that failed. Each protocol has a `Dialect`; `routes.dialects` lists them.
+This is the last step of a request that failed. Each protocol has a `Dialect`; `routes.protocols` lists them.
 """
 
 from __future__ import annotations
@@ -77,12 +77,18 @@ class Failure(NamedTuple):
 class Dialect(NamedTuple):
     """A protocol that clients speak: which paths are its own, and how it answers a failure there.
 
-    `submits` has the templates of its routes that store profiles, whose outcomes are counted.
+    Its paths are those that begin with one of the `prefixes`, and `others`. `submits` has the templates of
+    its routes that store profiles, whose outcomes are counted.
     """
 
-    has_path: Callable[[str], bool]
+    prefixes: tuple[str, ...]
     answer: Callable[[Failure], Response]
     submits: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    def has_path(self, path: str) -> bool:
+        """Return whether a path is the protocol's own."""
+        return path.startswith(self.prefixes) or path in self.others
 
 
 def install_error_handlers(app: FastAPI, dialects: Sequence[Dialect]) -> None:

@@ -44,17 +44,13 @@ _OCTETS = "application/octet-stream"
 _HEALTHY, _UNHEALTHY = "healthy", "unhealthy"
 
 
-def _has_path(path: str) -> bool:
-    return path == _PROFILES or path.startswith(f"{_PROFILES}/") or path in _HEALTH
-
-
 def _error(failure: Failure) -> Response:
     """Return an error of autopgo: JSON with a `message` and the status as `code`."""
     content = {"message": failure.detail, "code": failure.status.value}
     return JSONResponse(content, failure.status.value, failure.headers)
 
 
-AUTOPGO = Dialect(_has_path, _error, submits=(_APP,))
+AUTOPGO = Dialect((f"{_PROFILES}/",), _error, submits=(_APP,), others=(_PROFILES, *_HEALTH))
 
 
 class AutopgoParts(NamedTuple):

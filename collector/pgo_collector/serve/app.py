@@ -32,21 +32,13 @@ from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.releases import AllReleases
 from pgo_collector.releases.reports import Reports
-from pgo_collector.routes.autopgo import AutopgoParts, autopgo_routes
 from pgo_collector.routes.binaries import binaries_routes
-from pgo_collector.routes.datadog.api import datadog_routes
-from pgo_collector.routes.dialects import DIALECTS, SUBMITS
 from pgo_collector.routes.inventory import inventory_routes
 from pgo_collector.routes.merge import merge_routes
 from pgo_collector.routes.monitoring import health_route, metrics_routes, ready_routes
 from pgo_collector.routes.openapi import openapi_routes
-from pgo_collector.routes.otlp.api import otlp_routes
-from pgo_collector.routes.parca.api import parca_routes
-from pgo_collector.routes.profefe.api import profefe_routes
-from pgo_collector.routes.push.messages import Messages
-from pgo_collector.routes.pyroscope.api import pyroscope_routes
-from pgo_collector.routes.pyroscope.querier import querier_routes
-from pgo_collector.routes.pyroscope.render import render_routes
+from pgo_collector.routes.protocols import DIALECTS, PROTOCOLS, SUBMITS, Parts
+from pgo_collector.routes.push.connect import Messages
 from pgo_collector.routes.queries import flame_routes, overview_routes, query_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
@@ -137,13 +129,6 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     releases = AllReleases(merges, reports, rules, binaries, settings)
     include(release_routes(releases, merge_keys, settings.default_service))
     include(releases_routes(releases, merge_keys, settings.default_service))
-    include(profefe_routes(submits, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
-    include(pyroscope_routes(submits, submit_keys, settings.push_profiles))
-    include(otlp_routes(submits, submit_keys, settings, dependencies.start_lines.tables))
-    include(parca_routes(submits, submit_keys, settings.push_profiles))
-    include(datadog_routes(submits, submit_keys, settings.push_profiles, is_open=settings.datadog_open))
-    autopgo = AutopgoParts(submits, merges, rules, readiness)
-    include(autopgo_routes(autopgo, submit_keys, merge_keys, is_open=settings.autopgo_open))
     include(inventory_routes(store, merge_keys, settings.default_service))
     fleet = Fleet(store, tasks, budget, int(settings.pages_megabytes * (1 << 20)))
     overviews = Overviews(store, fleet, settings.release_days)
@@ -154,9 +139,22 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     profiles = Profiles(
         store, workers, QueryLimits(settings.query_labels, settings.query_nodes, settings.query_points)
     )
-    reading = Reading(profiles, fleet, merges, rules)
-    include(querier_routes(profiles, reading, Messages(bodies), merge_keys))
-    include(render_routes(reading, merge_keys))
+    parts = Parts(
+        settings=settings,
+        submit_keys=submit_keys,
+        merge_keys=merge_keys,
+        submits=submits,
+        merges=merges,
+        rules=rules,
+        readiness=readiness,
+        start_lines=dependencies.start_lines.tables,
+        profiles=profiles,
+        reading=Reading(profiles, fleet, merges, rules),
+        messages=Messages(bodies),
+    )
+    for protocol in PROTOCOLS:
+        for router in protocol.routes(parts):
+            include(router)
     traces = KeptTraces(store.folder.path, budget)
     include(traces_routes(traces, merge_keys))
     include(report_of_trace_routes(dependencies.tracing))

@@ -17,11 +17,11 @@ import structlog
 from starlette.types import ASGIApp, Message, Scope
 
 from pgo_collector.errors import AddressUnusable
-from pgo_collector.routes.otlp.errors import EXPORT
-from pgo_collector.routes.otlp.errors import PROTOBUF as OTLP_PROTOBUF
+from pgo_collector.routes.otlp.api import EXPORT
+from pgo_collector.routes.otlp.api import PROTOBUF as OTLP_PROTOBUF
 from pgo_collector.routes.otlp.export_pb2 import Status
 from pgo_collector.routes.parca.api import METHODS as PARCA_METHODS
-from pgo_collector.routes.push.messages import PROTOBUF as CONNECT_PROTOBUF
+from pgo_collector.routes.push.connect import PROTOBUF as CONNECT_PROTOBUF
 from pgo_collector.settings import Settings, split_address
 
 # The gRPC code for each status. Senders send again what is UNAVAILABLE; Parca's also RESOURCE_EXHAUSTED.

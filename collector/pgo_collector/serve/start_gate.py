@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pgo_collector.errors import NotReady
 from pgo_collector.http.problems import error_answer
-from pgo_collector.routes.dialects import DIALECTS
 from pgo_collector.routes.monitoring import ready_answer
+from pgo_collector.routes.protocols import DIALECTS
 from pgo_collector.starting.reconcile import Progress
 
 # How long a request waits. Most starts take less, and a client without retries would lose its submit.

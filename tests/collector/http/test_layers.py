@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pgo_collector.http.layers import AnswerCancelled
-from pgo_collector.routes.dialects import DIALECTS
+from pgo_collector.routes.protocols import DIALECTS
 from starlette.types import Message, Receive, Scope, Send
 
 

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from pgo_collector.errors import BodyTooSlow, NotStored, Refusal, WorkerLost
 from pgo_collector.http import problems
-from pgo_collector.routes.dialects import DIALECTS
+from pgo_collector.routes.protocols import DIALECTS
 
 from tests.collector.profefe import (
     MERGE,

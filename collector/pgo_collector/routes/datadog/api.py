@@ -9,17 +9,20 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pgo_collector.errors import PushInvalid
+from pgo_collector.errors import BodyTooSlow, NotStored, PushInvalid
 from pgo_collector.http.auth import allow_anyone, require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.forms import FORM, form_boundary, is_form
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, parameters
-from pgo_collector.routes.datadog.errors import INFO, KEY_HEADER, UPLOAD
+from pgo_collector.http.problems import Dialect, Failure
 from pgo_collector.routes.datadog.upload import UploadOptions, unpack_upload
 from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender
 from pgo_collector.submits.submits import Submits
 
+UPLOAD = "/profiling/v1/input"
+INFO = "/info"
+KEY_HEADER = "DD-API-KEY"
 # Tags that an agent adds when it forwards an upload.
 _AGENT_TAGS = "X-Datadog-Additional-Tags"
 # Of an agent's answer: what tracers ask for before they upload. There is no endpoint for traces or metrics.
@@ -29,6 +32,19 @@ _INFO = {
     "client_drop_p0s": True,
     "config": {},
 }
+
+
+def _error(failure: Failure) -> Response:
+    """Return an error as Datadog's intake answers it: JSON with a list of `errors`.
+
+    Tracers that send a profile again do so after a 5xx or 429, and never after another 4xx.
+    """
+    if failure.has(NotStored, BodyTooSlow):
+        failure = failure.to_retry()
+    return JSONResponse({"errors": [failure.detail]}, failure.status.value, failure.headers)
+
+
+DATADOG = Dialect((), _error, submits=(UPLOAD,), others=(UPLOAD,))
 
 
 def datadog_routes(submits: Submits, keys: KeyFile, most_profiles: int, *, is_open: bool) -> APIRouter:

@@ -8,7 +8,10 @@ isn't stored twice.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
+from http import HTTPStatus
+from types import MappingProxyType
 
 from fastapi import APIRouter, Depends
 from pprof_merge import ProfileError
@@ -16,25 +19,67 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.engine.start_lines import Tables
-from pgo_collector.errors import ContentTypeUnknown, ParameterInvalid, PushRefused, Refusal
+from pgo_collector.errors import (
+    ContentTypeUnknown,
+    KeyRefused,
+    NotStored,
+    ParameterInvalid,
+    PushRefused,
+    Refusal,
+)
 from pgo_collector.http.auth import DirectRoute, require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
-from pgo_collector.http.problems import describe_error
-from pgo_collector.routes.otlp.errors import EXPORT, JSON, PROTOBUF, media_type_of
+from pgo_collector.http.problems import Dialect, Failure, describe_error
 from pgo_collector.routes.otlp.export_pb2 import ExportResponse, PartialSuccess
 from pgo_collector.routes.otlp.naming import patterns_of
 from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export
-from pgo_collector.routes.pyroscope.api import sender_of
+from pgo_collector.routes.push.connect import media_type_of
+from pgo_collector.routes.push.naming import sender_of
 from pgo_collector.settings import Settings
 from pgo_collector.submits.submits import Submits
 
+EXPORT = "/v1development/profiles"
+PROTOBUF = ("application/x-protobuf", "application/protobuf")
+JSON = "application/json"
+
+# The codes of google.rpc.Code for each status. What isn't here is an invalid argument, which no sender sends
+# again.
+_CODES: Mapping[int, int] = MappingProxyType(
+    {401: 16, 403: 7, 404: 12, 405: 12, 408: 4, 415: 3, 429: 8, 500: 13, 503: 14}
+)
+_INVALID = 3
 # The header of opentelemetry-proto's pull request 857, for when the wire changes again; there is only 1 yet.
 _VERSION = "OTLP-Profiles-Development-Version"
 _KNOWN_VERSIONS = {"", "1"}
 _ENCODINGS = {"", "identity", "gzip"}
 _SERVER_ERROR = 500
+
+
+def _error(failure: Failure) -> Response:
+    """Return an error of OTLP: a google.rpc.Status in the content type of the request."""
+    if isinstance(failure.error, KeyRefused):
+        failure = failure._replace(status=HTTPStatus.UNAUTHORIZED)
+    elif failure.has(NotStored):  # senders don't send again after a 500
+        failure = failure.to_retry()
+    elif failure.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        failure = failure._replace(status=HTTPStatus.BAD_REQUEST)
+    code = _CODES.get(failure.status, _INVALID)
+    if media_type_of(failure.request) == JSON:
+        content, media_type = json.dumps({"code": code, "message": failure.detail}).encode(), JSON
+    else:
+        content, media_type = _status(code, failure.detail.encode(errors="replace")), PROTOBUF[0]
+    return Response(content, failure.status.value, failure.headers, media_type)
+
+
+def _status(code: int, message: bytes) -> bytes:
+    """Return a google.rpc.Status as protobuf: the code is field 1, the message field 2."""
+    length = len(message)  # of at most 501 characters, so that two bytes hold it
+    return bytes((0x08, code, 0x12, length & 0x7F | 0x80, length >> 7)) + message
+
+
+OTLP = Dialect((), _error, submits=(EXPORT,), others=(EXPORT,))
 
 
 def otlp_routes(submits: Submits, keys: KeyFile, settings: Settings, start_lines: Tables) -> APIRouter:

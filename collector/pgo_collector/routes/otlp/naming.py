@@ -11,8 +11,7 @@ from types import MappingProxyType
 from pprof_merge import Header
 
 from pgo_collector.routes.otlp.dictionary import Value, text_of
-from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender, Target
-from pgo_collector.routes.pyroscope.ingest import profile_name
+from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender, Target, profile_name
 
 _SERVICE = "service.name"
 _EXECUTABLE = "process.executable.name"

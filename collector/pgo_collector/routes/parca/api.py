@@ -18,9 +18,8 @@ from pgo_collector.http.openapi import parameters
 from pgo_collector.http.problems import Dialect
 from pgo_collector.routes.parca.parca_pb2 import ShouldInitiateUploadResponse
 from pgo_collector.routes.parca.write_raw import WriteOptions, unpack_write_raw
-from pgo_collector.routes.push.errors import connect_error
-from pgo_collector.routes.push.messages import PROTOBUF, media_type_of
-from pgo_collector.routes.pyroscope.api import sender_of
+from pgo_collector.routes.push.connect import PROTOBUF, connect_error, media_type_of
+from pgo_collector.routes.push.naming import sender_of
 from pgo_collector.submits.submits import Submits
 
 _STORE = "/parca.profilestore.v1alpha1.ProfileStoreService"
@@ -38,7 +37,7 @@ _NO_ARROW = (
 _NO_UPLOAD = "binaries and their debug information aren't taken"
 
 
-PARCA = Dialect(lambda path: path.startswith("/parca."), connect_error, submits=(_WRITE_RAW,))
+PARCA = Dialect(("/parca.",), connect_error, submits=(_WRITE_RAW,))
 
 
 def parca_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> APIRouter:

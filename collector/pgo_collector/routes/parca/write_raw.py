@@ -12,7 +12,7 @@ from pgo_collector.engine.pushes import Unpacked
 from pgo_collector.errors import LabelsInvalid, PushInvalid
 from pgo_collector.routes.parca.parca_pb2 import RawProfileSeries, WriteRawRequest
 from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender, Target
-from pgo_collector.routes.pyroscope.push import check_labels, unpack_series
+from pgo_collector.routes.push.series import check_labels, unpack_series
 
 _LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SERVICE = "service_name"

@@ -55,7 +55,7 @@ def _error(failure: Failure) -> Response:
     return Response(content, failure.status.value, failure.headers, "application/json")
 
 
-PROFEFE = Dialect(lambda path: path.startswith(f"{PREFIX}/"), _error, submits=(f"{PREFIX}/profiles",))
+PROFEFE = Dialect((f"{PREFIX}/",), _error, submits=(f"{PREFIX}/profiles",))
 
 
 def profile_entry(name: BlobName) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Naming: which service, type and labels a profile of Pyroscope's clients gets."""
+"""Naming: who sends a pushed profile, and which service, type and labels it gets.
+
+The names are those of Pyroscope's clients; other protocols translate theirs into them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pprof_merge import Header
+from starlette.requests import Request
 
 from pgo_collector.errors import NotACPUProfile
+from pgo_collector.http.context import context_of
 from pgo_collector.model.profile_types import (
     BLOCK_DELTA,
     CPU,
@@ -29,6 +34,13 @@ _MOST_LABELS = 30
 _LONGEST_SERVICE = 200
 _NOT_IN_SERVICES = re.compile(r"[^A-Za-z0-9._-]")
 _GODELTAPROF = "godeltaprof_"
+# The tenant of clients that name none.
+_ANONYMOUS = "anonymous"
+# What Pyroscope calls sample types, unless a form says otherwise.
+_DISPLAY_NAMES: Mapping[str, str] = MappingProxyType(
+    {"samples": "cpu", "goroutine": "goroutines", "contentions": "mutex_count", "delay": "mutex_duration"}
+)
+_MEMORY = re.compile(r"alloc_|inuse_|(?:space|objects)$")
 
 # The types of cumulative profiles and of deltas, by the name of the profile.
 _CUMULATIVE: Mapping[str, str] = MappingProxyType(
@@ -100,6 +112,31 @@ class Target:
         if type_ == OTHER:
             labels = labels_of_pairs([*labels, ("profile_name", self.name)], _MOST_LABELS + 1)
         return Series(self.service, type_, labels)
+
+
+def sender_of(request: Request) -> Sender:
+    """Return what a request's headers and key say of its profiles. Raises KeyRefused if there is no key."""
+    tenant = request.headers.get("X-Scope-OrgID", "")
+    service = context_of(request).caller.scope.only_service or UNKNOWN_SERVICE
+    return Sender(service, "" if tenant == _ANONYMOUS else tenant)
+
+
+def profile_name(header: Header, display_names: Mapping[str, str]) -> str:
+    """Return the name that Pyroscope gives a profile, by what its sample types are called."""
+    types = [sample_type.type.decode(errors="replace") for sample_type in header.sample_types]
+    names = [display_names.get(name) or _DISPLAY_NAMES.get(name, name) for name in types]
+    if "wall" in names:
+        return "wall"
+    if any("cpu" in name for name in names):
+        return "process_cpu"
+    if any(_MEMORY.match(name) for name in names):
+        return "memory"
+    for name in ("mutex", "block"):
+        if any(each.startswith(f"{name}_") for each in names):
+            return name
+    if "goroutines" in names:
+        return "goroutines"
+    return names[-1] if names else "unknown"
 
 
 def _is_cpu(header: Header) -> bool:

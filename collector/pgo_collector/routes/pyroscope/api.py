@@ -6,24 +6,55 @@ Success is exactly 200, with the content type of the request: some clients take 
 from __future__ import annotations
 
 from functools import partial
+from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
+from pprof_merge import LimitExceeded, ProfileError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.auth import DirectRoute, require_key
-from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
-from pgo_collector.routes.push.errors import INGEST, PUSH
-from pgo_collector.routes.push.messages import JSON, PROTOBUF, is_json
-from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender
+from pgo_collector.http.problems import Dialect, Failure
+from pgo_collector.routes.push.connect import (
+    JSON,
+    PROTOBUF,
+    as_clients_know,
+    connect_error,
+    is_json,
+    json_error,
+)
+from pgo_collector.routes.push.naming import sender_of
 from pgo_collector.routes.pyroscope.ingest import ingest_options, unpack_ingest
 from pgo_collector.routes.pyroscope.push import PushOptions, unpack_push
 from pgo_collector.submits.submits import Submits
 
 # The tenant of clients that name none.
 _ANONYMOUS = "anonymous"
+
+
+PUSH = "/push.v1.PusherService/Push"
+# Clients join an address that ends with a slash and a path.
+INGEST = ("/ingest", "/pyroscope/ingest", "//ingest")
+
+
+def _ingest_error(failure: Failure) -> Response:
+    """Return an error of `/ingest`: JSON as Connect's, with Pyroscope's statuses."""
+    failure = as_clients_know(failure)
+    if failure.status == HTTPStatus.BAD_REQUEST and all(map(_is_no_profile, failure.errors)):
+        failure = failure._replace(status=HTTPStatus.UNPROCESSABLE_ENTITY)
+    return json_error(failure)
+
+
+def _is_no_profile(error: Exception) -> bool:
+    return isinstance(error, ProfileError) and not isinstance(error, LimitExceeded)
+
+
+CONNECT = Dialect(
+    ("/push.v1.", "/querier.v1.", "/settings.v1.", "/pyroscope/render"), connect_error, submits=(PUSH,)
+)
+OF_INGEST = Dialect((), _ingest_error, submits=INGEST, others=INGEST)
 
 
 def pyroscope_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> APIRouter:
@@ -61,10 +92,3 @@ def pyroscope_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> API
     for path in others:
         router.post(path, include_in_schema=False)(ingest_profile)
     return router
-
-
-def sender_of(request: Request) -> Sender:
-    """Return what a request's headers and key say of its profiles. Raises KeyRefused if there is no key."""
-    tenant = request.headers.get("X-Scope-OrgID", "")
-    service = context_of(request).caller.scope.only_service or UNKNOWN_SERVICE
-    return Sender(service, "" if tenant == _ANONYMOUS else tenant)

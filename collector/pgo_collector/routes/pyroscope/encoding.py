@@ -1,11 +1,10 @@
-"""Answers of Connect as bytes: messages as JSON or protobuf. Workers write the large ones themselves."""
+"""Profiles as answers to Grafana's calls, as JSON or protobuf. Workers write them."""
 
 from __future__ import annotations
 
 import json
 
 from google.protobuf import json_format
-from google.protobuf.message import Message
 from pprof_merge import Budget
 from pprof_proto.profile_pb2 import Profile
 
@@ -14,13 +13,6 @@ from pgo_collector.routes.pyroscope.querier_pb2 import SelectMergeStacktracesRes
 # Bytes of a budget that a byte of a profile takes if it is written as JSON: the memory is up to 90 times the
 # protobuf, and may be three times the budget.
 _BYTES_AS_JSON = 30
-
-
-def written(message: Message, as_json: bool) -> bytes:
-    """Return a message as JSON, whose numbers of 64 bits are strings, or as protobuf."""
-    if not as_json:
-        return message.SerializeToString()
-    return json_format.MessageToJson(message, indent=None).encode()
 
 
 def profile_message(as_json: bool, protobuf: bytes, budget: Budget) -> bytes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pprof_merge.analysis import FlameGraph
 
 from pgo_collector.queries.grafana.profile_types import ProfileType
-from pgo_collector.routes.pyroscope.encoding import written
+from pgo_collector.routes.push.connect import written
 from pgo_collector.routes.pyroscope.querier_pb2 import FlameGraph as FlameGraphMessage
 from pgo_collector.routes.pyroscope.querier_pb2 import Level, SelectMergeStacktracesResponse
 

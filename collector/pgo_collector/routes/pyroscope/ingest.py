@@ -19,7 +19,7 @@ from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import NotPprof, ParameterInvalid, PushInvalid
 from pgo_collector.http.forms import form_boundary, form_parts, is_form
 from pgo_collector.model.series import Series
-from pgo_collector.routes.push.naming import Sender, Target
+from pgo_collector.routes.push.naming import Sender, Target, profile_name
 
 _NAME = re.compile(r"\s*(?P<app>[A-Za-z0-9_.\-/]+)\s*(?:\{(?P<labels>[^{}]*)\}\s*)?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9_.]+")
@@ -32,14 +32,9 @@ _OTHER_FORMATS = ("jfr", "trie", "tree", "lines", "speedscope")
 _PPROF = "pprof"
 _MOST_PARTS = 16
 
-# What Pyroscope calls sample types, unless a form says otherwise.
-_DISPLAY_NAMES: Mapping[str, str] = MappingProxyType(
-    {"samples": "cpu", "goroutine": "goroutines", "contentions": "mutex_count", "delay": "mutex_duration"}
-)
 # How .NET's SDK is told: by what it says, or by a sample type that only it spells so.
 _DOTNET, _UNKNOWN = "dotnetspy", "unknown"
 _DOTNET_TYPE = "inuse-space"
-_MEMORY = re.compile(r"alloc_|inuse_|(?:space|objects)$")
 
 
 class IngestOptions(NamedTuple):
@@ -114,24 +109,6 @@ def unpack_ingest(options: IngestOptions, content: bytes, limits: Limits) -> lis
         return Target.of(dict(labels).items(), options.sender).series(header, has_start_lines)
 
     return [PushedProfile(form.profile, place, options.created_nanos)]
-
-
-def profile_name(header: Header, display_names: Mapping[str, str]) -> str:
-    """Return the name that Pyroscope gives a profile, by what its sample types are called."""
-    types = [sample_type.type.decode(errors="replace") for sample_type in header.sample_types]
-    names = [display_names.get(name) or _DISPLAY_NAMES.get(name, name) for name in types]
-    if "wall" in names:
-        return "wall"
-    if any("cpu" in name for name in names):
-        return "process_cpu"
-    if any(_MEMORY.match(name) for name in names):
-        return "memory"
-    for name in ("mutex", "block"):
-        if any(each.startswith(f"{name}_") for each in names):
-            return name
-    if "goroutines" in names:
-        return "goroutines"
-    return names[-1] if names else "unknown"
 
 
 def _form_of(options: IngestOptions, content: bytes, limits: Limits) -> _Form:

@@ -28,11 +28,13 @@ from pgo_collector.queries.grafana.profile_types import TYPE_LABELS, ProfileType
 from pgo_collector.queries.grafana.profiles import Profiles, Query
 from pgo_collector.queries.grafana.reading import Grouping, GroupLabels, Points, Reading, Steps
 from pgo_collector.queries.grafana.selector import parse_selectors
-from pgo_collector.routes.push.errors import QUERIER, SETTINGS
-from pgo_collector.routes.push.messages import PROTOBUF, Messages, answer, is_json, written_answer
+from pgo_collector.routes.push.connect import PROTOBUF, Messages, answer, is_json, written, written_answer
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
-from pgo_collector.routes.pyroscope.encoding import pprof_message, profile_message, written
+from pgo_collector.routes.pyroscope.encoding import pprof_message, profile_message
 from pgo_collector.routes.pyroscope.flamebearer import flame_graph_message
+
+QUERIER = "/querier.v1.QuerierService/"
+SETTINGS = "/settings.v1.SettingsService/"
 
 Asked = TypeVar("Asked", bound=Message)
 Call = Callable[[Request, Asked], Awaitable[Message]]

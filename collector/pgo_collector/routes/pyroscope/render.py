@@ -19,11 +19,11 @@ from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.queries.grafana.profiles import Query
 from pgo_collector.queries.grafana.reading import Grouping, Reading, Steps
-from pgo_collector.routes.push.errors import RENDER, RENDER_DIFF
-from pgo_collector.routes.push.messages import JSON
+from pgo_collector.routes.push.connect import JSON
 from pgo_collector.routes.pyroscope.flamebearer import Timeline, flamebearer_json
 from pgo_collector.routes.pyroscope.ingest import parse_time
 
+RENDER, RENDER_DIFF = "/pyroscope/render", "/pyroscope/render-diff"
 _AGO = re.compile(r"now(?:-(\d{1,6})(s|m|h|d|w|M|y))?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "M": 30 * 86400, "y": 365 * 86400}
 _LONGEST_NUMBER = 9

@@ -1,21 +1,26 @@
-"""Connect's messages: a request as protobuf or JSON, read within bounds, and the answer in the same form."""
+"""Connect: its messages, read within bounds and written as protobuf or JSON, and its errors.
+
+Pyroscope's and Parca's services are called by it; see connectrpc.com/docs/protocol.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from contextlib import suppress
+from http import HTTPStatus
+from types import MappingProxyType
 from typing import TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 from pprof_merge import Limits, ProfileError, inflate
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from pgo_collector.errors import ContentTypeUnknown, EmptyBody, ParameterInvalid
-from pgo_collector.routes.pyroscope.encoding import written
-from pgo_collector.routes.pyroscope.push import NOT_JSON
+from pgo_collector.errors import ContentTypeUnknown, EmptyBody, KeyRefused, NotStored, ParameterInvalid
+from pgo_collector.http.problems import Failure
 from pgo_collector.submits.body import BodyBound, BodyReader
 
 T = TypeVar("T", bound=Message)
@@ -26,6 +31,27 @@ JSON = "application/json"
 _LARGEST_BODY = (16 << 10) - 1
 _BOUND = BodyBound(_LARGEST_BODY)
 _LIMITS = Limits(compressed_bytes=_LARGEST_BODY, inflated_bytes=64 << 10)
+# What json and json_format raise for what isn't the message.
+NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
+
+# Connect's code for each status, see connectrpc.com/docs/protocol#error-codes. Clients decide by the code
+# whether to send again; what is refused for good is always an invalid argument.
+_CODES: Mapping[int, str] = MappingProxyType(
+    {
+        401: "unauthenticated",
+        403: "permission_denied",
+        404: "unimplemented",
+        405: "unimplemented",
+        408: "deadline_exceeded",
+        429: "resource_exhausted",
+        500: "internal",
+        501: "unimplemented",
+        503: "unavailable",
+    }
+)
+_INVALID = "invalid_argument"
+# The statuses that a Connect client would read as something else than an invalid argument.
+_AS_BAD_REQUEST = {HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 
 def media_type_of(request: Request) -> str:
@@ -74,3 +100,31 @@ async def answer(request: Request, message: Message) -> Response:
 def written_answer(request: Request, content: bytes) -> Response:
     """Return a message, which was written in the form of the request, as the answer."""
     return Response(content, media_type=JSON if is_json(request) else PROTOBUF)
+
+
+def written(message: Message, as_json: bool) -> bytes:
+    """Return a message as JSON, whose numbers of 64 bits are strings, or as protobuf."""
+    if not as_json:
+        return message.SerializeToString()
+    return json_format.MessageToJson(message, indent=None).encode()
+
+
+def connect_error(failure: Failure) -> Response:
+    """Return an error of Connect: JSON with a `code` and a `message`."""
+    failure = as_clients_know(failure)
+    if failure.status in _AS_BAD_REQUEST:
+        failure = failure._replace(status=HTTPStatus.BAD_REQUEST)
+    return json_error(failure)
+
+
+def as_clients_know(failure: Failure) -> Failure:
+    """Return a failure with 401 if there is no key, and 503 where a later attempt may succeed."""
+    if isinstance(failure.error, KeyRefused):
+        return failure._replace(status=HTTPStatus.UNAUTHORIZED)
+    return failure.to_retry() if failure.has(NotStored) else failure
+
+
+def json_error(failure: Failure) -> Response:
+    """Return the JSON of an error of Connect, with the status that the failure has."""
+    content = {"code": _CODES.get(failure.status, _INVALID), "message": failure.detail}
+    return JSONResponse(content, failure.status.value, failure.headers)

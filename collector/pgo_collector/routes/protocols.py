@@ -1,0 +1,115 @@
+"""The protocols besides that of `/v1`: one row each, from which the application, its errors and its metrics
+are made.
+
+A new protocol is a folder and a row here: its name, its dialects (its paths, how it answers a failure there,
+and which of its routes store profiles), and a function that returns its routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from fastapi import APIRouter
+
+from pgo_collector.engine.start_lines import Tables
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.problems import Dialect
+from pgo_collector.merges.merges import Merges
+from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.queries.grafana.profiles import Profiles
+from pgo_collector.queries.grafana.reading import Reading
+from pgo_collector.routes.autopgo import AUTOPGO, AutopgoParts, autopgo_routes
+from pgo_collector.routes.datadog.api import DATADOG, INFO, datadog_routes
+from pgo_collector.routes.otlp.api import OTLP, otlp_routes
+from pgo_collector.routes.parca.api import PARCA, parca_routes
+from pgo_collector.routes.profefe.api import profefe_routes
+from pgo_collector.routes.profefe.envelope import PROFEFE
+from pgo_collector.routes.push.connect import Messages
+from pgo_collector.routes.pyroscope.api import CONNECT, OF_INGEST, pyroscope_routes
+from pgo_collector.routes.pyroscope.querier import querier_routes
+from pgo_collector.routes.pyroscope.render import render_routes
+from pgo_collector.routes.submit import SUBMIT
+from pgo_collector.settings import Settings
+from pgo_collector.store.readiness import Readiness
+from pgo_collector.submits.submits import Submits
+
+
+class Parts(NamedTuple):
+    """The parts of the collector that the routes of protocols use."""
+
+    settings: Settings
+    submit_keys: KeyFile
+    merge_keys: KeyFile
+    submits: Submits
+    merges: Merges
+    rules: RulesFolder
+    readiness: Readiness
+    start_lines: Tables
+    profiles: Profiles
+    reading: Reading
+    messages: Messages
+
+
+class Protocol(NamedTuple):
+    """A protocol: its dialects, a function that returns its routes, and paths that no dialect has."""
+
+    name: str
+    dialects: tuple[Dialect, ...]
+    routes: Callable[[Parts], Iterator[APIRouter]]
+    others: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Its paths, sorted; one that ends with `/` or `.` stands for all that begin with it."""
+        own = {path for dialect in self.dialects for path in (*dialect.prefixes, *dialect.others)}
+        return tuple(sorted(own | {*self.others}))
+
+
+def _profefe(parts: Parts) -> Iterator[APIRouter]:
+    yield profefe_routes(
+        parts.submits,
+        parts.merges,
+        parts.submit_keys,
+        parts.merge_keys,
+        is_open=parts.settings.profefe_open,
+    )
+
+
+def _pyroscope(parts: Parts) -> Iterator[APIRouter]:
+    yield pyroscope_routes(parts.submits, parts.submit_keys, parts.settings.push_profiles)
+    yield querier_routes(parts.profiles, parts.reading, parts.messages, parts.merge_keys)
+    yield render_routes(parts.reading, parts.merge_keys)
+
+
+def _otlp(parts: Parts) -> Iterator[APIRouter]:
+    yield otlp_routes(parts.submits, parts.submit_keys, parts.settings, parts.start_lines)
+
+
+def _parca(parts: Parts) -> Iterator[APIRouter]:
+    yield parca_routes(parts.submits, parts.submit_keys, parts.settings.push_profiles)
+
+
+def _datadog(parts: Parts) -> Iterator[APIRouter]:
+    settings = parts.settings
+    yield datadog_routes(
+        parts.submits, parts.submit_keys, settings.push_profiles, is_open=settings.datadog_open
+    )
+
+
+def _autopgo(parts: Parts) -> Iterator[APIRouter]:
+    used = AutopgoParts(parts.submits, parts.merges, parts.rules, parts.readiness)
+    yield autopgo_routes(used, parts.submit_keys, parts.merge_keys, is_open=parts.settings.autopgo_open)
+
+
+PROTOCOLS = (
+    Protocol("profefe", (PROFEFE,), _profefe),
+    Protocol("pyroscope", (CONNECT, OF_INGEST), _pyroscope),
+    Protocol("parca", (PARCA,), _parca),
+    Protocol("otlp", (OTLP,), _otlp),
+    Protocol("datadog", (DATADOG,), _datadog, others=(INFO,)),
+    Protocol("autopgo", (AUTOPGO,), _autopgo),
+)
+DIALECTS = tuple(dialect for protocol in PROTOCOLS for dialect in protocol.dialects)
+# The templates of the routes that store profiles, in every protocol.
+SUBMITS = frozenset({SUBMIT, *(template for dialect in DIALECTS for template in dialect.submits)})

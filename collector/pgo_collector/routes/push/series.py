@@ -1,0 +1,66 @@
+"""Pushed series: the profiles of a request that sends many, each series with its labels.
+
+The messages of Pyroscope's Push and Parca's WriteRaw have the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from pgo_collector.engine.pushes import PushedProfile, Unpacked
+from pgo_collector.errors import LabelsInvalid, PushInvalid
+from pgo_collector.routes.push.naming import Target
+
+
+class _Sample(Protocol):
+    @property
+    def raw_profile(self) -> bytes: ...
+
+
+class _Sampled(Protocol):
+    @property
+    def samples(self) -> Sequence[_Sample]: ...
+
+
+_Series = TypeVar("_Series", bound=_Sampled)
+
+
+def unpack_series(
+    every: Sequence[_Series], most: int, target_of: Callable[[_Series], Target]
+) -> list[Unpacked]:
+    """Return the profiles of all series in a request; of one whose labels are wrong, what is wrong.
+
+    `target_of` returns where the profiles of a series go, or raises LabelsInvalid. Raises PushInvalid if
+    there are more than `most` series or profiles.
+    """
+    check_count(len(every), most)
+    check_count(sum(len(series.samples) for series in every), most)
+    return [profile for series in every for profile in _profiles(series, target_of)]
+
+
+def _profiles(series: _Series, target_of: Callable[[_Series], Target]) -> Iterator[Unpacked]:
+    try:
+        target = target_of(series)
+    except LabelsInvalid as error:
+        yield error.with_traceback(None)
+        return
+    for sample in series.samples:
+        yield PushedProfile(sample.raw_profile, target.series)
+
+
+def check_labels(labels: Sequence[tuple[str, str]]) -> None:
+    """Raise LabelsInvalid if a label comes twice, or if none is the name of the profile."""
+    names = {name for name, _ in labels}
+    if len(names) < len(labels):
+        raise LabelsInvalid("a label comes twice: send each once")
+    if "__name__" not in names:
+        raise LabelsInvalid("the label __name__ is missing, which says what the profile measures")
+
+
+def check_count(count: int, most: int) -> None:
+    """Raise PushInvalid if a request has more profiles or series than it may."""
+    if count > most:
+        raise PushInvalid(
+            f"the request has {count:,} profiles or series; the limit is {most:,} (PGOF_PUSH_PROFILES)"
+        )
