@@ -1,9 +1,9 @@
 """Store: the data folder, its blobs and its catalog. A profile that was answered with success is on disk and
 counts once.
 
-Start with `store.Store`. `folder` is the locked data folder, and `claim` keeps the collectors of other
-catalogs out of a bucket; `group_commit` stores many profiles with one sync and one transaction; `locks` keep
-changes of a service apart, also those of several collectors; `garbage` deletes the blobs that don't count any
-more. `binaries` and `start_lines` keep programs and start lines beside the blobs, and `readiness` tells
-/readyz whether all parts work.
+Start with `store.Store`: it has the threads on which all changes run. `folder` is the locked data folder, and
+`claim` keeps the collectors of other catalogs out of a bucket; `locks` keep changes of a service apart, also
+those of several collectors; `garbage` deletes the blobs that don't count any more. `binaries` and
+`start_lines` keep programs and start lines beside the blobs, and `readiness` tells /readyz whether all parts
+work.
 """
