@@ -17,6 +17,9 @@ The names in `__all__` are what most programs need. Six rooms publish more, each
 Everything else may change. The folders, each of which imports only from those before it: `columns` (flat
 arrays), `profile` (one profile as columns), `codec`, `merging`, `analysis`, `formats`, `binary` and `command`
 (the command `pprof-merge`).
+
+Used by all of them: `errors`, `limits` (of inputs), `budget` (of outputs), `heap` and `arrays`; `compiled`
+says whether the engine is compiled, and `lazy` imports what needs NumPy on its first use.
 """
 
 from typing import TYPE_CHECKING

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -62,6 +64,79 @@ def test_every_room_says_what_is_inside() -> None:
         if not ast.get_docstring(ast.parse(door.read_text()))
     ]
     assert not silent
+
+
+ROOMS = [
+    (ROOT / folder, door.parent) for folder in FLOORS for door in sorted((ROOT / folder).rglob("__init__.py"))
+]
+of_every_room = pytest.mark.parametrize(
+    ("package", "room"), ROOMS, ids=[str(room.relative_to(ROOT)) for _, room in ROOMS]
+)
+
+
+def modules_of(room: Path) -> set[str]:
+    """Return the names of a room's modules, and of the rooms inside it."""
+    inside = {door.parent.name for door in room.glob("*/__init__.py")}
+    return {name for name in inside | {file.stem for file in room.glob("*.py")} if not name.startswith("_")}
+
+
+def names_in_door(room: Path) -> set[str]:
+    """Return the names in backticks in a door's docstring, without the slash at the end of a folder."""
+    text = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    return {name.rstrip("/") for name in re.findall(r"`([^`\n]+)`", text)}
+
+
+@cache
+def defined_in(file: Path) -> frozenset[str]:
+    """Return what a module defines, also in its classes: functions, classes and methods."""
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, kinds))
+
+
+def exports_of(room: Path) -> set[str]:
+    """Return the names in `__all__` of a door; none if it has no such list."""
+    for node in ast.parse((room / "__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return {str(name) for name in ast.literal_eval(node.value)}
+    return set()
+
+
+@of_every_room
+def test_a_door_names_every_module_of_its_room(package: Path, room: Path) -> None:
+    assert package in {room, *room.parents}
+    named = {name.split(".")[0] for name in names_in_door(room)}
+    assert sorted(modules_of(room) - named) == []
+
+
+@of_every_room
+def test_a_door_names_no_module_that_is_not_there(package: Path, room: Path) -> None:
+    known = modules_of(room) | modules_of(package) | {package.name} | exports_of(package)
+    known = known.union(*map(defined_in, room.glob("*.py")))
+    missing = []
+    for name in names_in_door(room):
+        if re.fullmatch(r"[a-z][a-z0-9_]*(\.\w+)?", name):
+            first, _, rest = name.partition(".")
+            module = room / f"{first}.py"
+            if first not in known or (rest and module.exists() and rest not in defined_in(module)):
+                missing.append(name)
+    assert missing == []
+
+
+@pytest.mark.parametrize("folder", ["collector/pgo_collector", "agent/pgo_agent"])
+def test_what_a_room_exports_is_imported_from_its_door(folder: str) -> None:
+    past = []
+    for room, names in [(room, exports_of(room)) for package, room in ROOMS if package == ROOT / folder]:
+        module = ".".join(room.relative_to((ROOT / folder).parent).parts)
+        for file, _ in rooms(folder) if names else ():
+            if room not in file.parents:
+                past += [
+                    f"{file.relative_to(ROOT)}: {alias.name} is exported by {module}"
+                    for node in ast.walk(ast.parse(file.read_text()))
+                    if isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{module}.")
+                    for alias in node.names
+                    if alias.name in names
+                ]
+    assert past == []
 
 
 @pytest.mark.parametrize("folder", ["collector/pgo_collector", "agent/pgo_agent"])

@@ -5,6 +5,6 @@ Start with `catalog.Catalog`: all changes go through it. `inventory` and `summar
 the steps to it from earlier versions; `database` is the seam below, with `sqlite` and `postgresql` on its
 other side and `faults` to tell their errors apart; by `leases` and `changes`, several collectors use one
 catalog; `rows` reads and writes the rows of blobs, `statements` prepares what has to be fast, `selection_sql`
-turns a selection into SQL, and `fingerprint_cache` remembers the fingerprints of selections. `stored_rows` is
-for those who look at a catalog that another process may have open.
+turns a selection into SQL, and `fingerprint_cache` remembers the fingerprints of selections. `series_index`
+finds the series in a range of time, and `stored_rows` reads a catalog that another process may have open.
 """

@@ -1,1 +1,4 @@
-"""The command `pgo-collector`: it starts at `cli.main`; `backup` and `check` are its longer subcommands."""
+"""The command `pgo-collector`: it starts at `cli.main`.
+
+`backup`, `check`, `copy` and `trace` are its longer subcommands.
+"""

@@ -1,8 +1,11 @@
 """Engine: the work of the worker processes. Everything here may block and use a whole core.
 
-The server calls the functions of `tasks`, `queries` and `validation` in a worker. `validation` checks
-submitted bodies, `merge_inputs` reads the blobs that a merge needs, `row_cache` keeps decoded profiles in
-memory and on disk (as `packing` writes them), `renditions` says in which format, by which rules and with
-which weights a merge is served, and `outputs` writes results within a budget. `blob_columns` describes tens
-of thousands of blobs in a few arrays.
+The server calls in a worker: `validation`, which checks submitted bodies, and `pushes`, which takes those of
+other protocols apart; `tasks`, for merges, reports and releases; `queries`, `surveys`, `latencies` and
+`sample_types`, for questions about stored profiles; `binaries` and `start_lines`, about programs.
+
+Inside, `merge_inputs` reads the blobs that a merge needs, which `blob_columns` describes in a few arrays,
+tens of thousands of them; `row_cache` keeps decoded profiles in memory and on disk (as `packing` writes
+them); `renditions` says in which format, by which rules and with which weights a merge is served, and
+`outputs` writes results within a budget.
 """

@@ -1,5 +1,6 @@
 """Serve: the server process, from its settings to a clean stop.
 
-`server` starts and stops everything, `listener` opens the socket, `start_gate` answers while the store is
-opening, and `app` builds the application from the routes.
+`server` starts and stops everything, `listener` opens the sockets, and `grpc_listener` turns the calls on the
+gRPC port into requests; `start_gate` answers while the store is opening, `app` builds the application from
+the routes, and `traced` sets up tracing.
 """

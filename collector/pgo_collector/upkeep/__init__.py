@@ -1,3 +1,5 @@
-"""Upkeep: on a schedule, `rollup` combines old profiles, `retention` deletes expired ones, and `joining`
+"""Upkeep: what one collector at a time does on a schedule.
+
+`upkeep.Upkeep` runs it: `rollup` combines old profiles, `retention` deletes expired ones, and `joining`
 learns where Go functions begin.
 """

@@ -4,8 +4,9 @@
 `top_table`, `diff`, `weighed_stacks`, `flame_graph` and `timeline` build on both, and `noise` says how far a
 difference can be trusted. `latency` reads the histograms in the profiles of latency trackers. `edges` and
 `compiler` find the weighted calls that Go's compiler reads, and `call_edges` has them as arrays;
-`edge_overlap`, `coverage`, `outliers` and `build_report` build on it. `rules` removes functions from a
-profile, and `focus` keeps some of its samples or frames. `gain` says how much faster a program became.
+`edge_overlap`, `coverage`, `outliers` and `build_report` build on it. `function_use` is what one
+function takes, from its callers to its lines. `rules` removes functions from a profile, `focus` keeps some of
+its samples or frames, and `sample_types` some of its values. `gain` says how much faster a program became.
 
 Others use the names in `__all__`, which are imported on first use.
 """

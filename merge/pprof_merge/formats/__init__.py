@@ -1,7 +1,8 @@
 """Formats: one table of the formats that a profile can be written in, and a module for each.
 
-A format's module is imported when the format is first used. `__all__` has what others
-use: the table, the class of its rows, and which build has most of a profile's samples.
+A format's module is imported when the format is first used: `pprof`, `go` (with `reduction`), `folded`,
+`speedscope`, `top` (the format json) and `llvm`. `__all__` has what others use: the table, the class of its
+rows, and which build has most of a profile's samples.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,13 +1,14 @@
 """Migrations: the steps by which Alembic makes this version's tables of those of an earlier version.
 
-A version is `major.minor`, and each is a revision of Alembic's, a file in `versions`. A step to a new minor
-version only adds: tables, indexes, and columns that may be null or have a default in the database. So
-collectors of one major version work side by side, and the older one may go on, or start, after the newer one
-has added something: that is a rolling update. A table or column that is to be removed or renamed stays unused
-for one minor version, and goes with the next major one, which no older collector opens.
+A version is two numbers, major.minor, and each is a revision of Alembic's, a file in `versions`. A step to a
+new minor version only adds: tables, indexes, and columns that may be null or have a default in the database.
+So collectors of one major version work side by side, and the older one may go on, or start, after the newer
+one has added something: that is a rolling update. A table or column that is to be removed or renamed stays
+unused for one minor version, and goes with the next major one, which no older collector opens.
 
-A new or cleared catalog gets all tables at once, as `tables` says: see `create_tables`. `stored_version`
-tells the version of the tables that are there, and `upgrade` takes the steps from it.
+A new or cleared catalog gets all tables at once, as `catalog.tables` says: see `create_tables`.
+`stored_version` tells the version of the tables that are there, and `upgrade` takes the steps from it;
+Alembic runs `env` to connect.
 """
 
 from __future__ import annotations

@@ -2,5 +2,5 @@
 
 Pushing: `api` has the routes, `push` and `ingest` take their bodies apart. Reading: `querier` and `render`
 have the calls, `encoding` and `flamebearer` write their answers. `make lock` makes the classes of the
-messages from `push.proto` and `querier.proto`.
+messages, `push_pb2` and `querier_pb2`, from push.proto and querier.proto.
 """

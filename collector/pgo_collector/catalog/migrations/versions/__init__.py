@@ -1,1 +1,4 @@
-"""The steps, a file for each version, with the tables as they were then: see `catalog.migrations`."""
+"""The steps: `v4_0`, `v5_0` and `v5_1`, a file for each version, with the tables as they were then.
+
+Alembic takes them, through `catalog.migrations`.
+"""
