@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pgo_collector.traces.gate import Description
 from pgo_collector.traces.keys import TraceKeys
-from pgo_collector.traces.reports import Bounds
+from pgo_collector.traces.reports import ReportBounds
 from pgo_collector.traces.signing import Verifier, new_origin, sign
 from pgo_collector.traces.spans import PARTS
 from pgo_collector.traces.tracing import Choice, SignedTracing
@@ -163,7 +163,7 @@ def _gate(rig: Rig, keys: Path) -> Iterator[list[str]]:
 
     verifier = Verifier(_WINDOW, takes_osprofiler=True)
     tracing = SignedTracing(
-        Choice(frozenset(PARTS), 1000, Bounds(64, 60.0, 60.0)), TraceKeys(keys), verifier, ()
+        Choice(frozenset(PARTS), 1000, ReportBounds(64, 60.0, 60.0)), TraceKeys(keys), verifier, ()
     )
     gate = tracing.around(application, lambda _: Description("", "", {}))
     cases: dict[str, tuple[ASGIApp, Callable[[], Headers]]] = {

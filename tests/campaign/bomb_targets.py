@@ -22,7 +22,7 @@ from pgo_agent.serve import RequestRefused as AgentRefusal
 from pgo_agent.spool import unpack
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.blobs.storage import StoredObject
-from pgo_collector.engine import latencies, queries, tasks
+from pgo_collector.engine import latencies, tasks, views
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
 from pgo_collector.engine.renditions import Rendition, format_named
@@ -131,7 +131,7 @@ def _report_with_symbols(body: bytes, folder: Path) -> int:
 def _table(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
     return sum(
-        len(pickle.dumps(queries.table_blobs(engine.chosen, grouping, USUAL, engine.budget)))
+        len(pickle.dumps(views.table_blobs(engine.chosen, grouping, USUAL, engine.budget)))
         for grouping in GROUPINGS
     )
 
@@ -140,7 +140,7 @@ def _timeline(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
     steps = {engine.chosen.blobs.name(0): 999}
     return len(
-        pickle.dumps(queries.time_blobs(engine.chosen, steps, ("function", "main.run"), USUAL, engine.budget))
+        pickle.dumps(views.time_blobs(engine.chosen, steps, ("function", "main.run"), USUAL, engine.budget))
     )
 
 
@@ -162,7 +162,7 @@ def _flame(body: bytes, folder: Path) -> int:
     """Return the size of the flame graph and of its drawing, with a search that matches everything."""
     engine = _Engine(body, folder)
     view = FlameView(least=0, search="1")
-    drawn = queries.draw_blobs(engine.chosen, queries.StackReading(), view, None, engine.budget)
+    drawn = views.draw_blobs(engine.chosen, views.StackReading(), view, None, engine.budget)
     size = len(pickle.dumps(drawn))
     if drawn.graph is not None and drawn.sample_type is not None:
         flame = Flame(drawn.sample_type, drawn.graph, drawn.profiles, drawn.whole, Coarse(), drawn.left_out)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Engine: the work of the worker processes. Everything here may block and use a whole core.
 
 The server calls in a worker: `validation`, which checks submitted bodies, and `pushes`, which takes those of
-other protocols apart; `tasks`, for merges, reports and releases; `queries`, `surveys`, `latencies` and
+other protocols apart; `tasks`, for merges, reports and releases; `views`, `surveys`, `latencies` and
 `sample_types`, for questions about stored profiles; `binaries` and `start_lines`, about programs.
 
 Inside, `merge_inputs` reads the blobs that a merge needs, which `blob_columns` describes in a few arrays,

@@ -33,7 +33,7 @@ from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.engine.merge_inputs import ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
 from pgo_collector.engine.packing import pack
-from pgo_collector.engine.queries import read_stacks
+from pgo_collector.engine.views import read_stacks
 from pgo_collector.errors import NotComparable, NotOfThisProfile
 from pgo_collector.model.facts import LeftOut
 

@@ -16,7 +16,7 @@ from pprof_merge.analysis import GROUPINGS, Grouping
 from pprof_merge.merging import WEIGHTS
 from starlette.requests import Request
 
-from pgo_collector.engine.queries import StackReading
+from pgo_collector.engine.views import StackReading
 from pgo_collector.errors import ParameterInvalid, ParameterUnknown
 from pgo_collector.http.selections import first_values, focus_of
 from pgo_collector.model.profile_types import CPU, TYPES

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from pgo_collector.catalog.summaries import Summaries, Summary
-from pgo_collector.engine.queries import TOO_MANY, EqualSteps, total_steps
+from pgo_collector.engine.views import TOO_MANY, EqualSteps, total_steps
 from pgo_collector.errors import WorkerUnavailable
 from pgo_collector.model.selection import Selection
 from pgo_collector.queries.answers import SampleType

@@ -6,7 +6,7 @@ from pprof_merge.analysis import CONFIDENCE, Grouping, TopOrder, Usage, diff_tab
 
 from pgo_collector.errors import NotComparable
 from pgo_collector.queries.answers import Diff, DiffRow, DiffSide, SampleType, SharesInterval, Values
-from pgo_collector.queries.tables import FleetTable
+from pgo_collector.queries.fleet_tables import FleetTable
 
 
 def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Diff:

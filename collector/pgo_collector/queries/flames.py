@@ -10,7 +10,7 @@ from typing import TypeVar
 from pprof_merge import ValueType
 from pprof_merge.analysis import FlameGraph, FlameView, share_of
 
-from pgo_collector.engine.queries import StackReading, StacksResult, draw_blobs, weigh_blobs
+from pgo_collector.engine.views import StackReading, StacksResult, draw_blobs, weigh_blobs
 from pgo_collector.errors import NotComparable
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Selection

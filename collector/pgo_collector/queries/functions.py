@@ -10,7 +10,7 @@ from pprof_merge import ValueType
 from pprof_merge.analysis import Call, FlameView, FunctionUse, LineUse, Place, share_of
 
 from pgo_collector.engine.outputs import refuse_too_large
-from pgo_collector.engine.queries import Around, UseResult, use_blobs
+from pgo_collector.engine.views import Around, UseResult, use_blobs
 from pgo_collector.errors import NoSuchFunction
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import USUAL, Coarse, Focus, Selection

@@ -13,7 +13,7 @@ from pprof_merge.analysis import share_of
 from pprof_merge.arrays import Int64s
 
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.engine.queries import TimelineResult, time_blobs
+from pgo_collector.engine.views import TimelineResult, time_blobs
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import USUAL, Focus, Selection

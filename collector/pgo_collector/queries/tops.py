@@ -8,7 +8,7 @@ import numpy as np
 from pprof_merge.analysis import Grouping, TopOrder, share_of
 
 from pgo_collector.queries.answers import SampleType, ServiceTotal, ServiceValues, Top, TopRow
-from pgo_collector.queries.tables import FleetTable
+from pgo_collector.queries.fleet_tables import FleetTable
 
 _MAX_SERVICES_A_ROW = 10
 

@@ -80,7 +80,7 @@ def number_of(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReleaseRule:
     """When the next release is due: below an overlap of edge weights (0 to 1), or after a number of days."""
 
     overlap: float

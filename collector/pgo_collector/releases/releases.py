@@ -32,7 +32,7 @@ from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.releases.candidates import Candidate, Candidates
 from pgo_collector.releases.folder import Releases
-from pgo_collector.releases.release import Bounds, Choice, Reason, Release, Summary
+from pgo_collector.releases.release import Choice, Reason, Release, ReleaseRule, Summary
 from pgo_collector.releases.renditions import OpenRelease, ReleaseRenditions
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
@@ -65,7 +65,7 @@ class ServiceReleases:
         self._renditions = ReleaseRenditions(service, self._releases, binaries, settings.output_budget)
         self._candidates = candidates
         self._reports = reports
-        self._bounds = Bounds(settings.release_overlap, settings.release_days)
+        self._rule = ReleaseRule(settings.release_overlap, settings.release_days)
         self._pause_seconds = settings.release_check_seconds
         self._kept = settings.releases_kept
         self._changing = asyncio.Lock()
@@ -195,11 +195,11 @@ class ServiceReleases:
         merge, now = await self._candidates.merged(), datetime.now(UTC)
         if current is not None:
             is_compared = self._compared == (current.number, merge.etag)
-            if merge.etag == current.etag or (is_compared and not self._bounds.is_over(current, now)):
+            if merge.etag == current.etag or (is_compared and not self._rule.is_over(current, now)):
                 merge.file.close()
                 return False
         async with self._candidates.compared(merge, self._profile(current)) as candidate:
-            reason = self._bounds.reason(current, candidate.stats.overlap, now)
+            reason = self._rule.reason(current, candidate.stats.overlap, now)
             if reason is not None:
                 return await self._release(number, candidate, current, reason) and True
             if current is not None:

@@ -49,10 +49,10 @@ from pgo_collector.queries.answers import (
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.flames import flame_answer, flame_of
 from pgo_collector.queries.fleet import Fleet
+from pgo_collector.queries.fleet_tables import fleet_table
 from pgo_collector.queries.functions import fleet_use, function_of, names_of
 from pgo_collector.queries.histograms import fleet_histogram, heat_map, histogram_of
 from pgo_collector.queries.overviews import Overviews
-from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.timelines import Step, Subject, time_series
 from pgo_collector.queries.tops import top_of
 

@@ -58,7 +58,7 @@ from pgo_collector.upkeep.upkeep import Upkeep
 from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import open_bulk
 from pgo_collector.workers.pool import Workers
-from pgo_collector.workers.process import Bounds
+from pgo_collector.workers.process import WorkerBounds
 
 # Time to decode and store bodies that have arrived, when the server stops.
 _GRACE_SECONDS = 15
@@ -108,7 +108,7 @@ async def open_store(
     """
     progress = progress or Progress()
     storage = storage_of(settings)
-    bounds = Bounds(
+    bounds = WorkerBounds(
         rows_bytes=(settings.rows_megabytes << 20) // settings.workers,
         task_bytes=settings.worker_megabytes << 20,
         task_seconds=settings.task_seconds,

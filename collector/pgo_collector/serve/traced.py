@@ -14,7 +14,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.traces.gate import Description
 from pgo_collector.traces.keys import TraceKeys
 from pgo_collector.traces.outlets import Outlet, Write
-from pgo_collector.traces.reports import Bounds
+from pgo_collector.traces.reports import ReportBounds
 from pgo_collector.traces.signing import Verifier
 from pgo_collector.traces.spans import Value
 from pgo_collector.traces.trace_store import FILE, TraceStore
@@ -37,7 +37,7 @@ def open_tracing(settings: Settings, folder: Path) -> Tracing:
     if settings.trace_otlp_url is not None:
         write = _exporter(str(settings.trace_otlp_url))
         outlets.append(Outlet("otlp", write, settings.traces_waiting))
-    reported = Bounds(settings.trace_steps, settings.trace_step_seconds, settings.trace_window)
+    reported = ReportBounds(settings.trace_steps, settings.trace_step_seconds, settings.trace_window)
     choice = Choice(settings.traced_parts, settings.trace_spans, reported, settings.trace_rate)
     verifier = Verifier(settings.trace_window, takes_osprofiler=settings.trace_osprofiler)
     return SignedTracing(choice, keys, verifier, outlets)

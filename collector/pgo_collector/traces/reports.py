@@ -27,7 +27,7 @@ _STEP = re.compile(r"(sample|scrape|spool|send|ask|wait)=([0-9a-f]{16}):([0-9]{1
 _LONGEST_STEP = 80  # bytes
 
 
-class Bounds(NamedTuple):
+class ReportBounds(NamedTuple):
     """Bounds of a report: the number of steps, seconds of each, and seconds between its clock and ours."""
 
     steps: int
@@ -42,7 +42,7 @@ class Report(NamedTuple):
     spans: list[Span]
 
     @classmethod
-    def of(cls, origin: Origin, told: bytes, bounds: Bounds) -> Report:
+    def of(cls, origin: Origin, told: bytes, bounds: ReportBounds) -> Report:
         """Return the report in a header. Raises ReportInvalid."""
         if len(told) > _LONGEST_STEP * (bounds.steps + 1):
             raise ReportInvalid(f"there are more than {bounds.steps} steps (PGOF_TRACE_STEPS)")
@@ -68,7 +68,7 @@ class Report(NamedTuple):
             raise ReportInvalid(f"it took more than {bounds.seconds:g} s (PGOF_TRACE_STEP_SECONDS)")
         return cls(origin.trace, spans)
 
-    def by_our_clock(self, requests: Mapping[str, Answered], bounds: Bounds) -> RequestTrace:
+    def by_our_clock(self, requests: Mapping[str, Answered], bounds: ReportBounds) -> RequestTrace:
         """Return the report as a trace, moved as little as it takes for each try to hold its request.
 
         `requests` are those that were traced, by span; there is at least one. Raises ReportInvalid if the

@@ -16,7 +16,7 @@ from pgo_collector.errors import NoSuchTrace, ReportInvalid, ReportRefused
 from pgo_collector.traces.gate import Description, Gate
 from pgo_collector.traces.keys import TraceKeys
 from pgo_collector.traces.outlets import Outlet, RequestTrace
-from pgo_collector.traces.reports import Bounds, Report
+from pgo_collector.traces.reports import Report, ReportBounds
 from pgo_collector.traces.signing import STEPS, Answered, Origin, Refusal, Verifier, new_trace_id
 from pgo_collector.traces.spans import Part, Place, Recording, Span, at, new_id, wall_offset
 
@@ -92,7 +92,7 @@ class Choice:
 
     parts: frozenset[str]
     most_spans: int
-    reported: Bounds
+    reported: ReportBounds
     rate: float = 0.0
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pprof_merge.analysis import FlameGraph, Frame, package_of, share_of
 
-from pgo_collector.engine.queries import Around
+from pgo_collector.engine.views import Around
 from pgo_collector.queries.answers import Function
 from pgo_collector.ui.amounts import amount, cut, percent, short
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, colour_of, label_of

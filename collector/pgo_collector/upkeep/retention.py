@@ -24,7 +24,7 @@ _log = structlog.get_logger()
 Reason = Literal["age", "size"]
 
 
-class Bounds(NamedTuple):
+class RetentionBounds(NamedTuple):
     """The bounds of profiles: their age in days, and their total size in MiB; inf for no bound."""
 
     days: float
@@ -42,15 +42,15 @@ class Expired(NamedTuple):
 class Retention:
     """The bounds of single profiles, and of combined ones."""
 
-    single: Bounds
-    combined: Bounds
+    single: RetentionBounds
+    combined: RetentionBounds
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the retention that the settings ask for."""
         return cls(
-            Bounds(settings.keep_days, settings.keep_megabytes),
-            Bounds(settings.keep_combined_days, settings.keep_combined_megabytes),
+            RetentionBounds(settings.keep_days, settings.keep_megabytes),
+            RetentionBounds(settings.keep_combined_days, settings.keep_combined_megabytes),
         )
 
     def expired(self, catalog: Catalog, now_nanos: int) -> list[Expired]:

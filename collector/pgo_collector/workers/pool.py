@@ -35,7 +35,7 @@ from pgo_collector.errors import (
 from pgo_collector.resources import oom_kills
 from pgo_collector.traces.spans import carried, span
 from pgo_collector.workers.channel import ChannelLost, unpack_answer
-from pgo_collector.workers.process import WATCH_SECONDS, Bounds, Process
+from pgo_collector.workers.process import WATCH_SECONDS, Process, WorkerBounds
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,7 +68,9 @@ class Workers:
     folder that all share. A process is started when it gets its first task.
     """
 
-    def __init__(self, count: int, bounds: Bounds, rows_folder: Path, observe: Observer = unobserved) -> None:
+    def __init__(
+        self, count: int, bounds: WorkerBounds, rows_folder: Path, observe: Observer = unobserved
+    ) -> None:
         self.replaced: Counter[Replacement] = Counter(dict.fromkeys(get_args(Replacement), 0))
         self.count = count
         self._workers = [_Worker(bounds, rows_folder, observe, self.replaced) for _ in range(count)]
@@ -144,7 +146,7 @@ class _Worker:
     """One worker of the pool: its process, or the next one after that has ended."""
 
     def __init__(
-        self, bounds: Bounds, rows_folder: Path, observe: Observer, replaced: Counter[Replacement]
+        self, bounds: WorkerBounds, rows_folder: Path, observe: Observer, replaced: Counter[Replacement]
     ) -> None:
         self.rows_used = RawValue(c_int64)
         self._bounds = bounds

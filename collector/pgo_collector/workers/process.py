@@ -34,7 +34,7 @@ _IDLE_SECONDS = 10.0
 _log = structlog.get_logger()
 
 
-class Bounds(NamedTuple):
+class WorkerBounds(NamedTuple):
     """The bounds of one worker process: memory for rows and for a task, in bytes, and seconds for a task.
 
     `pattern_seconds` is the CPU time for the patterns of names in a task.
@@ -61,7 +61,7 @@ class Process:
         self.channel = channel
 
     @classmethod
-    async def start(cls, bounds: Bounds, rows_folder: Path, rows_used: c_int64) -> Self:
+    async def start(cls, bounds: WorkerBounds, rows_folder: Path, rows_used: c_int64) -> Self:
         """Start a process that keeps rows in a folder and writes to `rows_used` how many bytes they take.
 
         Raises OSError or EOFError.
@@ -161,7 +161,7 @@ async def _start(process: multiprocessing.process.BaseProcess) -> None:
     await starting
 
 
-def _work(end: socket.socket, bounds: Bounds, rows_folder: Path, rows_used: c_int64) -> None:
+def _work(end: socket.socket, bounds: WorkerBounds, rows_folder: Path, rows_used: c_int64) -> None:
     """Run tasks until the server closes the channel or ends. Ctrl-C is ignored: the server handles it."""
     keep_heap()
     gc.freeze()  # what the fork server has loaded stays shared with it

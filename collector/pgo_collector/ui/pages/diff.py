@@ -17,7 +17,7 @@ from pgo_collector.http.selections import base_of, focus_of
 from pgo_collector.queries.answers import Diff
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.flames import flame_of
-from pgo_collector.queries.tables import fleet_table
+from pgo_collector.queries.fleet_tables import fleet_table
 from pgo_collector.ui.flame_drawing import drawing_of
 from pgo_collector.ui.pages.flame import FlameParameters, look_of
 from pgo_collector.ui.pages.service import SelectedProfiles, no_profiles_page, selected_profiles, service_page

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.queries import Around
+from pgo_collector.engine.views import Around
 from pgo_collector.errors import NoSuchFunction
 from pgo_collector.http.openapi import FOCUS, METHODS
 from pgo_collector.http.parameters import single_parameter, whole_number

@@ -15,7 +15,7 @@ from pgo_collector.http.parameters import one_of, whole_number
 from pgo_collector.http.selections import first_values, focus_of
 from pgo_collector.model.selection import Focus, Selection
 from pgo_collector.queries.answers import Top
-from pgo_collector.queries.tables import fleet_table
+from pgo_collector.queries.fleet_tables import fleet_table
 from pgo_collector.queries.tops import top_of
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.visitors import require_service

@@ -10,7 +10,7 @@ from pprof_merge.analysis import Grouping, TopSum, TopTable
 from pprof_merge.arrays import Int64s
 
 from pgo_collector.engine.outputs import refuse_too_large
-from pgo_collector.engine.queries import TableResult, table_blobs
+from pgo_collector.engine.views import TableResult, table_blobs
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import USUAL, Coarse, Focus, Selection
 from pgo_collector.queries.fleet import Fleet, chosen_type, nothing_readable, others

@@ -1,4 +1,4 @@
-"""Queries that workers answer about stored profiles: tables, functions, timelines, flame graphs."""
+"""Views of stored profiles, as workers compute them: tables, functions, timelines, flame graphs."""
 
 from __future__ import annotations
 
