@@ -174,6 +174,15 @@ def test_every_route_of_the_agent_is_in_its_table() -> None:
     assert {*documented} == expected
 
 
+def test_no_setting_has_two_defaults() -> None:
+    named = [
+        name
+        for name, field in Settings.model_fields.items()
+        if field.default_factory is None and "Default:" in (field.description or "")
+    ]
+    assert named == []
+
+
 def test_every_verb_of_make_is_in_contributing() -> None:
     verbs = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     documented = set(
