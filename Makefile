@@ -13,10 +13,12 @@ MANY_WORKERS := $(shell expr 3 \* $$(nproc))
 PYTEST = $(BIN)/python -m pytest --dist=worksteal --numprocesses=$(or $(WORKERS),$(1))
 # A stage of `make test-all` keeps the names of its failed tests and its report apart from other stages.
 STAGE = $(PYTEST) -o cache_dir=.dev/cache/$@ --junitxml=.dev/$@.xml
-# The merge and its formats; HTTP without a socket, or to one server; the docs.
-QUICK := tests/proto tests/merge tests/docs \
-	$(addprefix tests/collector/,$(addsuffix .py,blobs/test_seals catalog/test_catalog \
-	catalog/test_fingerprint_cache http/test_layers http/test_key http/test_routes model/test_names \
+# The merge and its formats; HTTP without a socket, or to one server; the docs. These take long:
+LONG := $(addprefix tests/,$(addsuffix .py,docs/test_prose docs/test_site merge/test_against_pprof_command \
+	merge/test_chunks merge/test_cli merge/test_function_use merge/test_hostile merge/test_hostile_outputs \
+	merge/test_leaks merge/test_rules))
+QUICK := tests/proto $(filter-out $(LONG),$(wildcard tests/docs/test_*.py tests/merge/test_*.py)) \
+	$(addprefix tests/collector/,$(addsuffix .py,catalog/test_catalog http/test_layers http/test_key http/test_routes model/test_names \
 	routes/test_profefe_faults routes/test_profefe_ids serve/test_background serve/test_event_loop \
 	starting/test_starting store/test_store submits/test_batcher))
 SPEEDSCOPE := collector/pgo_collector/ui/speedscope

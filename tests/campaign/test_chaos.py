@@ -51,6 +51,7 @@ def heal(epoch: Epoch) -> None:
     epoch.is_broken = True
 
 
+@pytest.mark.exhaustive
 def test_a_lost_profile_is_found(tmp_path: Path) -> None:
     (fault,) = played(tmp_path, Step("lose", lose_a_profile)).findings.faults
     assert "probe/cpu: 1 of" in fault
@@ -58,6 +59,7 @@ def test_a_lost_profile_is_found(tmp_path: Path) -> None:
     assert "--seed 1, data folder 0, step 1 (lose)" in fault
 
 
+@pytest.mark.exhaustive
 def test_what_heals_is_no_fault(tmp_path: Path) -> None:
     epoch = played(tmp_path, Step("kill workers", heal))
     assert not epoch.findings.faults

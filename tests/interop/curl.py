@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
-import pytest
+import httpx
 from pprof_merge import Limits, decode
 
 from tests.server import Server
@@ -36,8 +35,6 @@ class Client:
 
     def curl(self, route: str, *options: str, key: str = "") -> Answer:
         """One request; fails if curl itself does. Without a `key` there is no Authorization."""
-        if shutil.which("curl") is None:
-            pytest.skip("curl is not installed")
         head, body = self.folder / "head", self.folder / "body"
         body.write_bytes(b"")
         authorization = ("--header", f"Authorization: Bearer {key}") if key else ()
@@ -61,8 +58,9 @@ class Client:
 
     def total(self) -> tuple[int, ...]:
         """The sums of what the collector holds: (samples, ns)."""
-        answer = self.merge()
-        return (0, 0) if answer.status == NOTHING_STORED else total(answer.body)
+        headers = {"Authorization": f"Bearer {self.server.merge_key}"}
+        answer = httpx.get(f"{self.url}/v1/merge", headers=headers, timeout=60, trust_env=False)
+        return (0, 0) if answer.status_code == NOTHING_STORED else total(answer.content)
 
 
 def total(profile: bytes) -> tuple[int, ...]:

@@ -65,6 +65,7 @@ def answering(*answers: Answer) -> Iterator[tuple[str, list[dict[str, str]]]]:
         yield f"http://127.0.0.1:{server.server_port}/v1/merge", seen
 
 
+@pytest.mark.system("curl")
 def test_it_is_what_curl_gets(client: Client, url: str, profile: bytes, tmp_path: Path) -> None:
     client.submit(profile)
     file = tmp_path / "fetched.pgo"

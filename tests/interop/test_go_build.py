@@ -17,6 +17,8 @@ from tests.interop.go_toolchain import go
 from tests.merge.command import pprof_merge
 from tests.server import Server
 
+pytestmark = pytest.mark.system("curl")
+
 DEVIRTUALIZED = "PGO devirtualizing interface call each.area to square.area"
 
 

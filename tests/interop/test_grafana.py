@@ -87,6 +87,7 @@ def filled(server: Server) -> Server:
     return server
 
 
+@pytest.mark.system
 @FORMS
 def test_grafanas_client_lists_what_is_stored(filled: Server, form: str) -> None:
     types, names, values, series, stats = called(
@@ -118,6 +119,7 @@ def graph_in(line: str) -> messages.FlameGraph:
     return messages.SelectMergeStacktracesResponse.FromString(answer_in(line)).flamegraph
 
 
+@pytest.mark.system
 @FORMS
 def test_grafanas_client_reads_flame_graphs_and_series(filled: Server, form: str) -> None:
     graph, small, nothing, sums, refused = called(
@@ -147,6 +149,7 @@ def test_grafanas_client_reads_flame_graphs_and_series(filled: Server, form: str
     assert denied.startswith("Unauthenticated: no key")
 
 
+@pytest.mark.system
 @FORMS
 def test_profilecli_gets_the_profile_for_go(filled: Server, form: str) -> None:
     """The calls are those of `profilecli query go-pgo`: the second is that of older versions."""

@@ -126,6 +126,7 @@ def send_symbols(server: Server, binary: Path, service: str) -> None:
     assert main([*map(str, arguments), "--json"]) == 0
 
 
+@pytest.mark.exhaustive
 def test_the_compiler_reads_the_same_calls(guides: tuple[Path, Path, Path], server: Server) -> None:
     of_own, of_joined, by_symbols = (
         {edge for edge in edges(guide) if edge.startswith("main.")} for guide in guides

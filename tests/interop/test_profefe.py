@@ -149,6 +149,7 @@ def go_tool_pprof(folder: Path, *arguments: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.exhaustive
 def test_go_tool_pprof_reads_the_urls(collector: Server, tmp_path: Path) -> None:
     """They give it what it makes of the files."""
     files = sorted(

@@ -184,6 +184,7 @@ def connected(server: Server, form: str, message: bytes, key: str = Server.submi
     return finished.stdout.strip()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("form", ["proto", "json"])
 def test_a_client_of_connect_pushes_and_reads_errors(server: Server, form: str) -> None:
     labels = {"__name__": "process_cpu", "service_name": f"connect-{form}"}
@@ -195,6 +196,7 @@ def test_a_client_of_connect_pushes_and_reads_errors(server: Server, form: str) 
     assert connected(server, form, broken).startswith("InvalidArgument: not a profile: ")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("form", ["proto", "json"])
 def test_a_client_of_connect_sees_a_500_and_an_outage(tmp_path: Path, form: str) -> None:
     labels = {"__name__": "process_cpu", "service_name": "connect"}

@@ -16,6 +16,8 @@ from tests.interop.go_toolchain import ENVIRONMENT, ROOT, go
 from tests.merge.command import pprof_merge
 from tests.oracle.oracle import GO
 
+pytestmark = pytest.mark.exhaustive  # tests/merge/test_report.py has the tables of made-up programs
+
 # A generic function, a method, a closure, one that is always inlined, and assembly.
 KINDS = (
     b"main.convert[go.shape.int,go.shape.interface { ",

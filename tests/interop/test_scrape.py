@@ -16,6 +16,10 @@ from tests.agent.scrape.scraping import Scraping
 from tests.interop.go_toolchain import go
 from tests.server import Server
 
+pytestmark = (
+    pytest.mark.exhaustive
+)  # each type and each kind of outage is in tests/agent/scrape, with a target of the test's
+
 TYPES = ["cpu", "heap", "allocs", "mutex", "block", "goroutine", "threadcreate"]
 
 

@@ -43,6 +43,7 @@ def served(
         process.wait(60)
 
 
+@pytest.mark.system("curl")
 def test_the_printed_lines_work_by_copy_and_paste(tmp_path: Path) -> None:
     port = free_port()
     with served(tmp_path, port) as printed:
@@ -61,7 +62,9 @@ def test_the_printed_lines_work_by_copy_and_paste(tmp_path: Path) -> None:
     assert decode((tmp_path / "default.pgo").read_bytes()).samples.values.sum() > 0
 
 
-@pytest.mark.parametrize("port_too", [True, False], ids=["port", "folder"])
+@pytest.mark.parametrize(
+    "port_too", [True, pytest.param(False, marks=pytest.mark.exhaustive)], ids=["port", "folder"]
+)
 def test_a_second_one_says_what_is_in_its_way(tmp_path: Path, port_too: bool) -> None:
     port = free_port()
     folder = tmp_path / "first"

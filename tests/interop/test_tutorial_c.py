@@ -11,7 +11,7 @@ from tests.interop.tutorial import Clone, commands
 from tests.server import Server
 
 pytestmark = needs_clang_and_perf
-SHORTER = {r"json 600\b": "json 20"}
+SHORTER = {r"json 600\b": "json 60"}
 
 
 def test_the_commands_build_a_guided_program(tmp_path: Path) -> None:

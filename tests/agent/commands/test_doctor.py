@@ -81,6 +81,7 @@ def test_an_ordinary_user_is_told_which_rights_are_missing() -> None:
         assert "it works only as root" in detail
 
 
+@pytest.mark.system("llvm-symbolizer")
 def test_some_parts_are_checked_alone() -> None:
     found = findings(doctor("serve", "symbols", "--json"))
     assert {part: works for part, (works, _) in found.items()} == {"symbols": True, "serve": True}

@@ -85,6 +85,7 @@ def recorded(lines: Iterable[bytes]) -> Recorder:
     return recorder
 
 
+@pytest.mark.system("llvm-cxxfilt")
 def test_a_recorded_output_becomes_a_profile() -> None:
     recorder = recorded(
         [
@@ -115,6 +116,7 @@ def test_a_recorded_output_becomes_a_profile() -> None:
     assert (recorder.histogram.min, recorder.histogram.max) == (1 << 18, 9_000_000)
 
 
+@pytest.mark.system("llvm-cxxfilt")
 def test_what_bpftrace_drops_is_found_by_the_numbers_of_events() -> None:
     """Events 2 and 3 of CPU 0 are missing between two others, and the last two of CPU 1 at the end."""
     recorder = recorded(
@@ -168,6 +170,7 @@ def test_a_name_of_bytes_that_are_no_text_is_kept() -> None:
     assert os.fsencode(found["comm"]) == b"s\xff\x80"
 
 
+@pytest.mark.system("llvm-cxxfilt")
 def test_an_event_without_a_stack_is_counted() -> None:
     recorder = recorded([event(7_000_000, 1, 7_000_000, kernel="\\n", user="\\n"), TICK])
     assert recorder.counts.as_json()["lost_stacks"] == 1

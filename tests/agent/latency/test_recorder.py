@@ -32,6 +32,7 @@ def tick(stacks: list[list[Any]], **rest: Any) -> Tick:
     return Tick.parse(TRACKERS["offcpu"], printed | rest)
 
 
+@pytest.mark.system("llvm-cxxfilt")
 def test_ticks_add_up_to_a_profile_with_its_histogram() -> None:
     recorder = Recorder("offcpu")
     first = tick(
@@ -76,6 +77,7 @@ def test_ticks_add_up_to_a_profile_with_its_histogram() -> None:
     assert counts["seen"] == counts["reported"] + counts["below"] + counts["dropped"]
 
 
+@pytest.mark.system("llvm-cxxfilt")
 def test_the_waker_is_above_the_separator() -> None:
     recorder = Recorder("offcpu")
     recorder.add_tick(tick([stack(0x1000, 23, 1, 5_000_000, waker=0x2000)]))
@@ -85,6 +87,7 @@ def test_the_waker_is_above_the_separator() -> None:
     assert places == [0x2000, 0, 0x1000]
 
 
+@pytest.mark.system("llvm-cxxfilt")
 def test_more_stacks_than_are_kept_are_counted_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "_MOST_DELAYS", 2)
     recorder = Recorder("offcpu")

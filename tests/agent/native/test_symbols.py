@@ -73,6 +73,7 @@ def test_a_program_without_dwarf_says_how_to_build_it(tmp_path: Path) -> None:
         Symbols.read(binary)
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_program_is_refused_or_read(program: Path, tmp_path: Path) -> None:
     """Debugging information that is damaged at places is an error, or is read in part."""
     content, file = bytearray(program.read_bytes()), tmp_path / "damaged"

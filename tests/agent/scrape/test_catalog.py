@@ -304,6 +304,7 @@ def test_a_namespace_and_a_datacenter_are_asked_for(
     assert [asked for _, asked in catalog.asked] == [query, query]
 
 
+@pytest.mark.system("openssl")
 @one_suffices
 def test_certificates_are_checked_with_those_of_the_file(
     scraping: Scraping, catalog: ServiceCatalog, shop: Shop, tmp_path: Path
