@@ -45,7 +45,7 @@ class Way(Protocol):
 
     @property
     def nanos(self) -> int:
-        """How long it took from the first step to the end of the last attempt, in whole µs, as ns."""
+        """Return how long it took from the first step to the end of the last attempt, in whole µs, as ns."""
 
     def begin(self, request: httpx.Request) -> None:
         """Note that an attempt begins; add what it needs to its request."""
@@ -99,7 +99,7 @@ class TracedWay:
 
     @property
     def nanos(self) -> int:
-        """How long it took from the first step to the end of the last attempt, in whole µs, as ns."""
+        """Return how long it took from the first step to the end of the last attempt, in whole µs, as ns."""
         start, end = self._bounds()
         return (end - start) * 1000
 

@@ -1,0 +1,79 @@
+"""Run `pgo-agent convert` and `pgo-agent submit`: make a profile of a recording, and submit profiles."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pgo_agent.collector import Collector
+from pgo_agent.commands.arguments import add_collector, add_series, add_trace, read_key, trace_key
+from pgo_agent.errors import AgentError
+from pgo_agent.native import native_profile, read_samples, recording_of
+
+_FAILED = 2
+
+
+def add_convert(convert: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command to its parser."""
+    convert.description = (
+        "Convert a recording of perf record -e cpu-clock -g --buildid-mmap to a gzipped pprof profile."
+    )
+    convert.add_argument(
+        "recording", metavar="RECORDING", type=Path, help="the file that perf record wrote: perf.data"
+    )
+    convert.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the file to write")
+    convert.set_defaults(run=_convert)
+
+
+def _convert(options: argparse.Namespace) -> int:
+    samples = read_samples(options.recording)
+    # perf's clock starts at boot, so the end of the recording is taken from the file's modification time.
+    recording = recording_of(samples, options.recording.stat().st_mtime_ns)
+    options.output.write_bytes(native_profile(recording))
+    return 0
+
+
+def add_submit(submit: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command to its parser."""
+    submit.description = "Submit pprof profiles to a collector. If one is refused, go on with the rest."
+    submit.add_argument("files", metavar="FILE", type=Path, nargs="+", help="a profile, gzipped or bare")
+    add_collector(submit)
+    add_series(submit)
+    submit.add_argument("--type", help="the profile type, such as heap (default: cpu)")
+    add_trace(submit)
+    submit.add_argument("--json", action="store_true", help="print the result for each file as JSON")
+    submit.set_defaults(run=_submit)
+
+
+def _submit(options: argparse.Namespace) -> int:
+    key = read_key(options.key_file)
+    reasons: dict[str, str] = {}
+    with Collector(
+        options.url, key, service=options.service, labels=dict(options.label), trace_key=trace_key(options)
+    ) as collector:
+        if collector.trace_id is not None:
+            print(f"to see the trace: pgo-collector trace show {collector.trace_id}", file=sys.stderr)
+        for file in _with_progress(options.files):
+            try:
+                nanos = collector.send(collector.upload(file.read_bytes(), options.type))
+                if collector.trace_id is not None:
+                    print(f"{file} took {nanos / 1e6:.3f} ms", file=sys.stderr)
+            except (AgentError, OSError) as error:
+                reasons[str(file)] = str(error)
+    if options.json:
+        files = ({"file": str(file), "error": reasons.get(str(file))} for file in options.files)
+        print(json.dumps(list(files), indent=2))
+    else:
+        for name, reason in reasons.items():
+            print(f"pgo-agent: {name}: {reason}", file=sys.stderr)
+    return _FAILED if reasons else 0
+
+
+def _with_progress(files: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files, with a progress bar on a terminal."""
+    from tqdm import tqdm  # noqa: PLC0415 - other commands don't need it
+
+    yield from tqdm(files, unit="profile", leave=False, disable=None)
