@@ -109,10 +109,20 @@ class CollectorError(Exception):
 
 
 class Refusal(CollectorError):
-    """A request is refused; the message tells the client why."""
+    """A request is refused; the message tells the client why.
+
+    A class below it names its `status`, and after how many seconds a client may try again, if it says so.
+    """
 
     status: ClassVar[HTTPStatus]
     _headers: ClassVar[dict[str, str]] = {}
+
+    def __init_subclass__(cls, status: int | None = None, retry_seconds: int | None = None) -> None:
+        super().__init_subclass__()
+        if status is not None:
+            cls.status = HTTPStatus(status)
+        if retry_seconds is not None:
+            cls._headers = {"Retry-After": str(retry_seconds)}
 
     @property
     def headers(self) -> dict[str, str]:
@@ -120,40 +130,28 @@ class Refusal(CollectorError):
         return self._headers
 
 
-class NotACPUProfile(Refusal):
+class NotACPUProfile(Refusal, status=400):
     """The body is a profile, but doesn't measure what a Go CPU profile measures."""
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class EmptyBody(Refusal):
+class EmptyBody(Refusal, status=400):
     """The request needs a body and has none."""
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class EmptyProfile(Refusal):
+class EmptyProfile(Refusal, status=400):
     """The profile has no samples, and the API of this route refuses such profiles."""
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class ParameterUnknown(Refusal):
+class ParameterUnknown(Refusal, status=400):
     """The query has a parameter that the route doesn't know."""
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class ParameterInvalid(Refusal):
+class ParameterInvalid(Refusal, status=400):
     """A parameter of the query has an invalid value, or too many values."""
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class PushInvalid(Refusal):
+class PushInvalid(Refusal, status=400):
     """The body isn't the message or form that the route takes, or holds too many profiles."""
-
-    status = HTTPStatus.BAD_REQUEST
 
 
 class PushRefused(CollectorError):
@@ -172,60 +170,42 @@ class NameTooLong(LabelsInvalid, OSError):
     """The labels make a name that is too long for the object store."""
 
 
-class UnknownFormat(Refusal):
+class UnknownFormat(Refusal, status=400):
     """No format has this name."""
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class NoSuchWeighting(Refusal):
+class NoSuchWeighting(Refusal, status=400):
     """No weighting has this name, or the half-life is invalid."""
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class CombineWeighted(Refusal):
+class CombineWeighted(Refusal, status=400):
     """The request is for a combine with weights, or of a part of the latencies or names. A combine stores the
     plain sum of all samples, since a weighted one would be weighted again in the next merge.
     """
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class SymbolsUnreadable(Refusal):
+class SymbolsUnreadable(Refusal, status=400):
     """The symbols of a program can't be read, or have no function."""
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class BinaryUnreadable(Refusal):
+class BinaryUnreadable(Refusal, status=400):
     """The body isn't a program that profiles can be read with: the message says what it lacks."""
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class KeyRefused(Refusal):
+class KeyRefused(Refusal, status=403):
     """The request has no key that the route accepts. Never 401: pgo-fleet's clients know only 403."""
 
-    status = HTTPStatus.FORBIDDEN
 
-
-class KeyOutOfScope(Refusal):
+class KeyOutOfScope(Refusal, status=403):
     """The route accepts the key, but not for the service in the request."""
 
-    status = HTTPStatus.FORBIDDEN
 
-
-class FromAnotherSite(Refusal):
+class FromAnotherSite(Refusal, status=403):
     """A browser sent a form of another site."""
 
-    status = HTTPStatus.FORBIDDEN
 
-
-class NothingToMerge(Refusal):
+class NothingToMerge(Refusal, status=404):
     """No profile in the selection is stored, or none can be read."""
-
-    status = HTTPStatus.NOT_FOUND
 
 
 class NothingSelected(NothingToMerge):
@@ -235,17 +215,12 @@ class NothingSelected(NothingToMerge):
         super().__init__(f"no stored profile matches the selection{advice and '; '}{advice}")
 
 
-class BlobsGone(Refusal):
+class BlobsGone(Refusal, status=503, retry_seconds=5):
     """Stored profiles were combined or deleted while they were read, each time that they were looked for."""
 
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    _headers: ClassVar = {"Retry-After": "5"}
 
-
-class NoSuchFunction(Refusal):
+class NoSuchFunction(Refusal, status=404):
     """No function in the selection has exactly this name; `similar` are names that contain it."""
-
-    status = HTTPStatus.NOT_FOUND
 
     def __init__(self, name: str, similar: Sequence[str]) -> None:
         names = ", ".join(repr(other[:_LONGEST_NAME]) for other in similar)
@@ -254,72 +229,52 @@ class NoSuchFunction(Refusal):
         self.similar = similar
 
 
-class NoSuchProfile(Refusal):
+class NoSuchProfile(Refusal, status=404):
     """No profile has this id, or it is inside a combined one and can't be had by itself any more."""
 
-    status = HTTPStatus.NOT_FOUND
 
-
-class NoSuchRelease(Refusal):
+class NoSuchRelease(Refusal, status=404):
     """No release has this number, or it was deleted."""
 
-    status = HTTPStatus.NOT_FOUND
 
-
-class NoSuchBinary(Refusal):
+class NoSuchBinary(Refusal, status=404):
     """No program of this build was uploaded for the service, or it was deleted."""
 
-    status = HTTPStatus.NOT_FOUND
 
-
-class NoSuchTrace(Refusal):
+class NoSuchTrace(Refusal, status=404):
     """No trace has this id, it was deleted, or it is of services that the key isn't for."""
 
-    status = HTTPStatus.NOT_FOUND
 
-
-class ReportInvalid(Refusal):
+class ReportInvalid(Refusal, status=400):
     """A client reports steps of a trace in another form, or beyond a bound, which the message names."""
 
-    status = HTTPStatus.BAD_REQUEST
 
-
-class ReportRefused(Refusal):
+class ReportRefused(Refusal, status=403):
     """A client's report on a trace has no signature, or one that isn't good."""
 
-    status = HTTPStatus.FORBIDDEN
 
-
-class CombineNeedsPost(Refusal):
+class CombineNeedsPost(Refusal, status=405):
     """A combine changes what is stored, which GET and HEAD must not do."""
 
-    status = HTTPStatus.METHOD_NOT_ALLOWED
     _headers: ClassVar = {"Allow": "POST"}
 
 
-class BinaryThere(Refusal):
+class BinaryThere(Refusal, status=409):
     """Another program of the same build id is stored, and stored programs are never replaced."""
 
-    status = HTTPStatus.CONFLICT
 
-
-class BodyTooSlow(Refusal):
+class BodyTooSlow(Refusal, status=408):
     """The body didn't arrive in time; the connection is closed without waiting for the rest."""
 
-    status = HTTPStatus.REQUEST_TIMEOUT
     _headers: ClassVar = {"Connection": "close"}
 
 
-class BodyTooLarge(Refusal):
+class BodyTooLarge(Refusal, status=413):
     """The body is larger than the route takes."""
 
-    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
-
-class ContentTypeUnknown(Refusal):
+class ContentTypeUnknown(Refusal, status=415):
     """The route doesn't take bodies of this content type."""
-
-    status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
     def __init__(self, message: str, taken: str = "application/proto, application/json") -> None:
         super().__init__(message)
@@ -331,34 +286,24 @@ class ContentTypeUnknown(Refusal):
         return {"Accept-Post": self._taken}
 
 
-class NotPprof(Refusal):
+class NotPprof(Refusal, status=422):
     """The body is a profile in another format than pprof."""
 
-    status = HTTPStatus.UNPROCESSABLE_ENTITY
 
-
-class NotOfThisProfile(Refusal):
+class NotOfThisProfile(Refusal, status=422):
     """The merge lacks something that the format or the question needs."""
 
-    status = HTTPStatus.UNPROCESSABLE_ENTITY
 
-
-class AnswerTooLarge(Refusal):
+class AnswerTooLarge(Refusal, status=422):
     """The answer, or the intermediate result behind it, would be larger than the settings allow."""
 
-    status = HTTPStatus.UNPROCESSABLE_ENTITY
 
-
-class NotComparable(Refusal):
+class NotComparable(Refusal, status=422):
     """The two selections measure different things."""
 
-    status = HTTPStatus.UNPROCESSABLE_ENTITY
 
-
-class QuotaUsedUp(Refusal):
+class QuotaUsedUp(Refusal, status=429):
     """The service has reached its quota of profiles a day, or of stored bytes."""
-
-    status = HTTPStatus.TOO_MANY_REQUESTS
 
     def __init__(self, message: str, retry_seconds: int) -> None:
         super().__init__(message)
@@ -370,28 +315,20 @@ class QuotaUsedUp(Refusal):
         return {"Retry-After": str(self._retry_seconds)}
 
 
-class NotStored(Refusal):
+class NotStored(Refusal, status=500):
     """The disk or the catalog failed; nothing of the profile is kept."""
 
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
 
-
-class RulesUnreadable(Refusal):
+class RulesUnreadable(Refusal, status=500):
     """A rules file can't be read, or has a line that isn't a rule."""
 
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
 
-
-class ReleaseDamaged(Refusal):
+class ReleaseDamaged(Refusal, status=500):
     """A file of a release isn't what was written, and a build must not use another one in its place."""
 
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
 
-
-class TaskOutOfMemory(Refusal):
+class TaskOutOfMemory(Refusal, status=422):
     """A task needs more memory than its worker process may use. It isn't tried again."""
-
-    status = HTTPStatus.UNPROCESSABLE_ENTITY
 
     @classmethod
     def over(cls, memory_bytes: int) -> Self:
@@ -402,41 +339,28 @@ class TaskOutOfMemory(Refusal):
         )
 
 
-class NotOffered(Refusal):
+class NotOffered(Refusal, status=501):
     """The call is one of a protocol that is spoken in part, and isn't in that part."""
 
-    status = HTTPStatus.NOT_IMPLEMENTED
 
-
-class BinariesOff(Refusal):
+class BinariesOff(Refusal, status=501):
     """Uploaded programs are switched off, or what reads them isn't installed."""
 
-    status = HTTPStatus.NOT_IMPLEMENTED
 
-
-class CatalogFails(Refusal):
+class CatalogFails(Refusal, status=503, retry_seconds=30):
     """The catalog can't be read or written. The message says why, and what to do if it is damaged."""
 
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    _headers: ClassVar = {"Retry-After": "30"}
 
-
-class CatalogGone(CatalogFails):
+class CatalogGone(CatalogFails, retry_seconds=5):
     """The catalog's database can't be reached or has no tables, or the connection to it is lost."""
 
-    _headers: ClassVar = {"Retry-After": "5"}
 
-
-class CatalogSlow(CatalogFails):
+class CatalogSlow(CatalogFails, retry_seconds=5):
     """The catalog's database has no free connection, or takes too long."""
 
-    _headers: ClassVar = {"Retry-After": "5"}
 
-
-class CatalogBusy(CatalogFails):
+class CatalogBusy(CatalogFails, retry_seconds=5):
     """Another request, maybe of another collector, is changing or deleting the same."""
-
-    _headers: ClassVar = {"Retry-After": "5"}
 
 
 class LeaseHeld(CatalogBusy):
@@ -447,22 +371,16 @@ class LeaseLost(CatalogBusy):
     """The lease wasn't renewed in time, and another collector may go on with what it is for."""
 
 
-class TracesFail(Refusal):
+class TracesFail(Refusal, status=503, retry_seconds=30):
     """The trace store is damaged, or another program's or version's."""
 
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    _headers: ClassVar = {"Retry-After": "30"}
 
-
-class StorageFails(Refusal, OSError):
+class StorageFails(Refusal, OSError, status=503, retry_seconds=10):
     """The object store with the blobs doesn't do what it is asked. Nothing is lost; a later attempt may
     succeed.
 
     Code that handles a failing disk handles it, too.
     """
-
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    _headers: ClassVar = {"Retry-After": "10"}
 
 
 class StorageGone(StorageFails):
@@ -477,58 +395,36 @@ class StorageTaken(StorageFails):
     """Collectors with another catalog have taken the bucket, so this one changes nothing there any more."""
 
 
-class IncomingFull(Refusal):
+class IncomingFull(Refusal, status=503, retry_seconds=5):
     """The bodies that are being received take up all the disk space that they may."""
 
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    _headers: ClassVar = {"Retry-After": "5"}
 
-
-class NotReady(Refusal):
+class NotReady(Refusal, status=503, retry_seconds=5):
     """The server has started, and is still comparing its catalog with the blobs on disk."""
 
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    _headers: ClassVar = {"Retry-After": "5"}
 
-
-class Stopping(Refusal):
+class Stopping(Refusal, status=503, retry_seconds=5):
     """The server stops, and the request isn't done after the time that it may take then."""
 
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    _headers: ClassVar = {"Retry-After": "5"}
 
-
-class NoSuchTarget(Refusal):
+class NoSuchTarget(Refusal, status=404):
     """No target in the settings is the one that a profile is to be taken from."""
 
-    status = HTTPStatus.NOT_FOUND
 
-
-class CaptureFailed(Refusal):
+class CaptureFailed(Refusal, status=502):
     """The target didn't answer with a profile, or not in time, or the server stops meanwhile."""
 
-    status = HTTPStatus.BAD_GATEWAY
 
-
-class CapturesBusy(Refusal):
+class CapturesBusy(Refusal, status=503, retry_seconds=5):
     """The most profiles that PGOF_CAPTURES allows are being taken."""
 
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    _headers: ClassVar = {"Retry-After": "5"}
 
-
-class TooManyStreams(Refusal):
+class TooManyStreams(Refusal, status=503, retry_seconds=30):
     """The most pages that PGOF_LIVE_STREAMS allows are open to be told of new profiles."""
 
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    _headers: ClassVar = {"Retry-After": "30"}
 
-
-class WorkerUnavailable(Refusal):
+class WorkerUnavailable(Refusal, status=503, retry_seconds=5):
     """No worker process did the task. A later attempt may succeed."""
-
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    _headers: ClassVar = {"Retry-After": "5"}
 
 
 class WorkerLost(WorkerUnavailable):
