@@ -242,6 +242,19 @@ def test_every_function_on_the_way_of_a_request_is_where_the_page_says() -> None
         ), f"{file}: {name}.{method}"
 
 
+def test_every_door_of_the_map_is_there() -> None:
+    """A door is named as `module`, `module.name`, or a name that the folder's own door publishes."""
+    rows = re.findall(r"^\| .* \| (`\S+/`) \| (.*) \|$", (DOCS / "architecture.md").read_text(), re.MULTILINE)
+    assert len(rows) > 15
+    for folder, doors in rows:
+        room = ROOT / folder.strip("`").replace("…", "collector/pgo_collector")
+        for module, name in re.findall(r"`(\w+)(?:\.(\w+))?`", doors):
+            file = room / f"{module}.py"
+            text = (file if file.exists() else room / "__init__.py").read_text()
+            sought = module if not file.exists() else name
+            assert not sought or re.search(rf"\b{sought}\b", text), f"{folder}: {module}"
+
+
 def anchors(page: Path) -> set[str]:
     """The fragments that a page's headings can be linked by."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
