@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from pgo_collector.blobs.storage import StoredObject
 from pgo_collector.engine import latencies, tasks, views
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
-from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import Refusal
 from pgo_collector.model.selection import USUAL, Coarse
@@ -108,14 +109,12 @@ class _Engine:
 
 
 def _format(name: str, weighting: Weighting) -> Work:
-    return lambda body, folder: _Engine(body, folder).merged(
-        Rendition(format_named(name), Rules(), weighting)
-    )
+    return lambda body, folder: _Engine(body, folder).merged(Rendition(FORMATS[name], Rules(), weighting))
 
 
 def _ruled(body: bytes, folder: Path) -> int:
     rules = parse_rules(b"drop /.*a{20}.*/\nnoinline /[0-9]*.*/\ndrop 1a\n")
-    return _Engine(body, folder).merged(Rendition(format_named("go"), rules))
+    return _Engine(body, folder).merged(Rendition(FORMATS["go"], rules))
 
 
 def _report(body: bytes, folder: Path) -> int:
@@ -147,7 +146,7 @@ def _timeline(body: bytes, folder: Path) -> int:
 def _latencies(body: bytes, folder: Path) -> int:
     """Return the size of the merge of some latencies, of the histogram and of the heat map."""
     engine = _Engine(body, folder)
-    size = engine.merged(Rendition(format_named(), Rules(), latencies=LatencyRange(0)))
+    size = engine.merged(replace(PLAIN_RENDITION, latencies=LatencyRange(0)))
     steps = {engine.chosen.blobs.name(0): 999}
     return size + sum(
         len(pickle.dumps(found))
@@ -182,7 +181,7 @@ def _legacy(body: bytes, folder: Path) -> int:
 
 def _rules(body: bytes, folder: Path) -> int:
     rules = parse_rules(body)
-    return _Engine(stacked({"main.main;main.run": 100}), folder).merged(Rendition(format_named("go"), rules))
+    return _Engine(stacked({"main.main;main.run": 100}), folder).merged(Rendition(FORMATS["go"], rules))
 
 
 def _scraped(body: bytes, _: Path) -> int:

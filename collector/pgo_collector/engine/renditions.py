@@ -9,11 +9,10 @@ from pprof_merge import FORMATS, Weighting
 from pprof_merge.analysis import ALL_LATENCIES, LatencyRange, Rules
 from pprof_merge.binary import BinaryLimits
 from pprof_merge.formats import Format
-from pprof_merge.merging import PLAIN_WEIGHTING, WeightingInvalid, parse_half_life, parse_weight
+from pprof_merge.merging import PLAIN_WEIGHTING
 
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.storage import StoredObject
-from pgo_collector.errors import NoSuchWeighting, UnknownFormat
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 
 _PLAIN = "pprof"
@@ -84,27 +83,5 @@ class Rendition:
         return None if self.rules or not self.patterns.is_everything else self.format.depth
 
 
-def format_named(name: str = _PLAIN) -> Format:
-    """Return the format with this name. Raises UnknownFormat."""
-    try:
-        return FORMATS[name]
-    except KeyError:
-        raise UnknownFormat(f"unknown format {name[:50]!r}; give one of {', '.join(FORMATS)}") from None
-
-
-def weighting_named(weight: str | None, half_life: str | None) -> Weighting:
-    """Return the weighting of the parameters `weight` and `half_life`; None is the default.
-
-    Raises NoSuchWeighting.
-    """
-    parameter = "weight"
-    try:
-        by = PLAIN_WEIGHTING.by if weight is None else parse_weight(weight)
-        parameter = "half_life"
-        return Weighting(by, PLAIN_WEIGHTING.half_life if half_life is None else parse_half_life(half_life))
-    except WeightingInvalid as error:
-        raise NoSuchWeighting(f"{parameter}: {error}") from None
-
-
 # The merge itself, as it is stored.
-PLAIN_RENDITION = Rendition(format_named(), Rules())
+PLAIN_RENDITION = Rendition(FORMATS[_PLAIN], Rules())

@@ -1,4 +1,6 @@
-"""Selections: the query parameters that select profiles, by service, type, labels and time."""
+"""Selections: the query parameters that select profiles, by service, type, labels and time, and samples of
+them, and that say in which form their merge is wanted.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,13 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from pprof_merge import FORMATS, Weighting
 from pprof_merge.analysis import LatencyRange
-from pprof_merge.merging import WeightingInvalid, parse_half_life
+from pprof_merge.formats import Format
+from pprof_merge.merging import PLAIN_WEIGHTING, WeightingInvalid, parse_half_life, parse_weight
 from starlette.requests import Request
 
-from pgo_collector.errors import ParameterInvalid
+from pgo_collector.errors import NoSuchWeighting, ParameterInvalid, UnknownFormat
 from pgo_collector.http.context import context_of
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.profile_types import CPU, TYPES
@@ -150,6 +154,28 @@ def patterns_of(request: Request) -> NamePatterns:
     if patterns != ALL_NAMES:
         patterns.check()
     return patterns
+
+
+def format_named(name: str) -> Format:
+    """Return the format with this name. Raises UnknownFormat."""
+    try:
+        return FORMATS[name]
+    except KeyError:
+        raise UnknownFormat(f"unknown format {name[:50]!r}; give one of {', '.join(FORMATS)}") from None
+
+
+def weighting_named(weight: str | None, half_life: str | None) -> Weighting:
+    """Return the weighting of the parameters `weight` and `half_life`; None is the default.
+
+    Raises NoSuchWeighting.
+    """
+    parameter = "weight"
+    try:
+        by = PLAIN_WEIGHTING.by if weight is None else parse_weight(weight)
+        parameter = "half_life"
+        return Weighting(by, PLAIN_WEIGHTING.half_life if half_life is None else parse_half_life(half_life))
+    except WeightingInvalid as error:
+        raise NoSuchWeighting(f"{parameter}: {error}") from None
 
 
 def sample_type_of(request: Request) -> str:

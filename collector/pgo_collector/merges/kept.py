@@ -49,8 +49,9 @@ _FileIdentity = tuple[int, int, int, int]
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A kept merge: the file that was found to be whole, and when, by the monotonic clock."""
+    """A kept merge: its path, and the file that was found to be whole, and when, by the monotonic clock."""
 
+    path: Path
     checked: tuple[_FileIdentity, float] | None = None
 
 
@@ -97,11 +98,11 @@ class KeptMerges:
             if path.suffix not in {_SUFFIX, *_FORMER_SUFFIXES}:
                 log_unknown_file(str(path))
             elif path.suffix == _SUFFIX and (written_nanos := _written_nanos(path)) is not None:
-                found.append((written_nanos, path.stem))
+                found.append((written_nanos, path))
             else:
                 _delete(path)
         with self._lock:
-            self._kept = {fingerprint: _Entry() for _, fingerprint in sorted(found)}
+            self._kept = {path.stem: _Entry(path) for _, path in sorted(found)}
             self._drop_oldest()
 
     def __contains__(self, fingerprint: str) -> bool:
@@ -113,17 +114,17 @@ class KeptMerges:
 
         Raises OSError.
         """
-        entry, path = self._kept.get(fingerprint), self._path(fingerprint)
+        entry = self._kept.get(fingerprint)
         if entry is None:
             return None
         with ExitStack() as files, suppress(FileNotFoundError):
-            file = files.enter_context(path.open("rb"))
+            file = files.enter_context(entry.path.open("rb"))
             merge, sha256 = _read(file, coarse)
             if merge is not None and _is_whole(entry, merge, sha256):
                 file.seek(0)
                 files.pop_all()
                 return merge
-            _log.warning("kept merge damaged", file=str(path))
+            _log.warning("kept merge damaged", file=str(entry.path))
         self._drop(fingerprint, entry)
         return None
 
@@ -132,30 +133,26 @@ class KeptMerges:
 
         The oldest merges beyond the bound are deleted. Raises OSError.
         """
-        path = self._path(fingerprint)
+        path = self._folder / f"{fingerprint}{_SUFFIX}"
         with part.open("ab") as end:
             end.write(_record_of(made))
         with self._lock:
             part.replace(path)
             merge = OpenMerge.at(path, made, coarse)
             self._kept.pop(fingerprint, None)
-            self._kept[fingerprint] = _Entry()
+            self._kept[fingerprint] = _Entry(path)
             self._drop_oldest()
         return merge
-
-    def _path(self, fingerprint: str) -> Path:
-        return self._folder / f"{fingerprint}{_SUFFIX}"
 
     def _drop(self, fingerprint: str, entry: _Entry) -> None:
         with self._lock:
             if self._kept.get(fingerprint) is entry:  # else the merge was made again meanwhile, or dropped
                 del self._kept[fingerprint]
-                _delete(self._path(fingerprint))
+                _delete(entry.path)
 
     def _drop_oldest(self) -> None:
         for fingerprint in [*self._kept][: -self._most]:
-            del self._kept[fingerprint]
-            _delete(self._path(fingerprint))
+            _delete(self._kept.pop(fingerprint).path)
 
 
 def _is_whole(entry: _Entry, merge: OpenMerge, sha256: str) -> bool:

@@ -6,13 +6,13 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 
 from pgo_collector.blobs.storage import StoredObject
-from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.engine.tasks import CandidateStats, candidate_stats
 from pgo_collector.errors import MergeDamaged
 from pgo_collector.merges.making import OpenMerge
@@ -51,7 +51,7 @@ class Candidates:
     async def merged(self) -> OpenMerge:
         """Return the current merge. Raises as `Merges.current` does, and RulesUnreadable."""
         rules = await asyncio.to_thread(self._rules.of, self._selection.service)
-        return await self._merges.current(self._selection, Rendition(format_named(), rules))
+        return await self._merges.current(self._selection, replace(PLAIN_RENDITION, rules=rules))
 
     @asynccontextmanager
     async def compared(self, merge: OpenMerge, release: StoredObject | None) -> AsyncIterator[Candidate]:
@@ -71,7 +71,7 @@ class Candidates:
     async def _compare(self, merge: OpenMerge, release: StoredObject | None, part: Path) -> Candidate:
         await asyncio.to_thread(_copy, merge, part)
         found = await self._workers.run(candidate_stats, part, release, self._budget)
-        if merge.etag not in {found.digest, f"{found.sha256}-{format_named().name}"}:
+        if merge.etag not in {found.digest, f"{found.sha256}-{PLAIN_RENDITION.format.name}"}:
             raise MergeDamaged("its content doesn't match its etag")
         return Candidate(merge.etag, merge.n_left_out, found, part)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.engine.outputs import refuse_too_large
-from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import allow_anyone, check_scope, require_key
@@ -99,7 +100,7 @@ def autopgo_routes(
     async def merge(request: Request, app: str) -> Response:
         service = _service_of(request, app)
         ruled = await asyncio.to_thread(parts.rules.of, service)
-        made = await merges.current(Selection(service, CPU), Rendition(format_named(), ruled))
+        made = await merges.current(Selection(service, CPU), replace(PLAIN_RENDITION, rules=ruled))
         return merge_download(request, made, _FILENAME)
 
     @router.delete(

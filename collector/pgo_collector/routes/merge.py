@@ -11,8 +11,6 @@ from pgo_collector.engine.renditions import (
     NO_BINARIES,
     PLAIN_RENDITION,
     Rendition,
-    format_named,
-    weighting_named,
 )
 from pgo_collector.errors import CombineNeedsPost, CombineWeighted, ParameterInvalid
 from pgo_collector.http.answers import merge_download
@@ -27,7 +25,14 @@ from pgo_collector.http.openapi import (
     parameters,
     problems,
 )
-from pgo_collector.http.selections import first_values, latencies_of, patterns_of, selection_of
+from pgo_collector.http.selections import (
+    first_values,
+    format_named,
+    latencies_of,
+    patterns_of,
+    selection_of,
+    weighting_named,
+)
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.store.binaries import HELPED_FORMAT, Binaries

@@ -10,13 +10,13 @@ from pprof_merge.formats import Format
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.renditions import format_named
+from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.http.answers import Download, etag_matches
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, download, parameters, problems
-from pgo_collector.http.selections import service_of
+from pgo_collector.http.selections import first_values, format_named, service_of
 from pgo_collector.releases.release import number_of
 from pgo_collector.releases.releases import AllReleases
 from pgo_collector.releases.renditions import OpenRelease
@@ -59,7 +59,7 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> A
 
 
 def _format(request: Request) -> Format:
-    return format_named(*request.query_params.getlist("format")[:1])
+    return format_named(first_values(request).get("format", PLAIN_RENDITION.format.name))
 
 
 def _answer(request: Request, opened: OpenRelease, wanted: Format, filename: str) -> Response:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from pgo_collector.catalog.catalog import Combined
 from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.merge_inputs import rows_owner
-from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.engine.tasks import MergeResult, drop_rows
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import CatalogGone, NotStored
@@ -39,7 +39,6 @@ from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
 from pgo_collector.submits.batcher import SubmitBatcher
 from pgo_collector.submits.commit import Submission, Submitted
-from pprof_merge.analysis.rules import Rules
 
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 from tests.server import Server
@@ -79,7 +78,7 @@ def merges_of(here: OpenStore, kept: KeptMerges | None = None) -> Merges:
 
 
 async def merged(merges: Merges, *, combine: bool = False) -> bytes:
-    form = Rendition(format_named(), Rules())
+    form = PLAIN_RENDITION
     made = await (merges.combine if combine else merges.current)(SELECTION, form)
     return made.read()
 
@@ -387,7 +386,7 @@ def test_an_answer_tells_of_the_moment_at_which_its_selection_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the merge is made, a combine makes one profile of what is in the selection and what is not."""
-    plain = Rendition(format_named(), Rules())
+    plain = PLAIN_RENDITION
 
     async def play() -> None:
         async with opened(tmp_path) as here:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pprof_merge import FORMATS
 from pprof_merge.analysis import FlameGraph
 
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.outputs import refuse_too_large
-from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.sample_types import (
     PartResult,
     WriteProfile,
@@ -148,7 +149,7 @@ class Reading:
         for selection in fit:
             rules = await asyncio.to_thread(self._rules.of, selection.service)
             try:
-                made = await self._merges.current(selection, Rendition(format_named("go"), rules))
+                made = await self._merges.current(selection, Rendition(FORMATS["go"], rules))
             except NothingSelected:
                 break
             except NothingToMerge as error:

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition, format_named
+from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.selections import first_values, latencies_of, patterns_of, selection_of
+from pgo_collector.http.selections import first_values, format_named, latencies_of, patterns_of, selection_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
