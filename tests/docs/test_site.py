@@ -72,6 +72,7 @@ def test_pages_made_from_the_code_are_fresh() -> None:
         assert lines.count(f"\n{beginning}") > least, beginning
 
 
+@pytest.mark.exhaustive
 def test_every_page_of_the_repository_is_there(site: Path) -> None:
     for page in DOCS.rglob("*.md"):
         assert (site / page.relative_to(DOCS)).with_suffix(".html").exists()
@@ -81,6 +82,7 @@ def elsewhere(links: list[str]) -> list[str]:
     return [link for link in links if urlsplit(link).netloc]
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_loaded_from_another_host(site: Path, tags: dict[Path, Tags]) -> None:
     assert {page: found for page, of in tags.items() if (found := elsewhere(of.loaded))} == {}
     for page, of in tags.items():
@@ -92,6 +94,7 @@ def test_nothing_is_loaded_from_another_host(site: Path, tags: dict[Path, Tags])
         assert not re.search(r"(url\(|@import )[\"']?(https?:)?//", style.read_text()), style
 
 
+@pytest.mark.exhaustive
 def test_every_link_leads_somewhere(site: Path, tags: dict[Path, Tags]) -> None:
     assert sum(len(of.links) for of in tags.values()) > 1000
     for page, of in tags.items():
@@ -104,6 +107,7 @@ def test_every_link_leads_somewhere(site: Path, tags: dict[Path, Tags]) -> None:
             assert not parts.fragment or unquote(parts.fragment) in tags[target].ids, f"{page}: {link}"
 
 
+@pytest.mark.exhaustive
 def test_files_and_folders_of_the_repository_are_shown(site: Path) -> None:
     shown = (site / "files/deploy/systemd/pgo-collector.service.html").read_text()
     assert "ProtectSystem" in shown

@@ -84,6 +84,7 @@ def test_each_fault_is_its_targets_alone(
     assert missing["detail"] == "404 page not found"
 
 
+@pytest.mark.exhaustive
 def test_gigabytes_from_many_at_once_take_little_memory(scraping: Scraping, targets: TargetServer) -> None:
     """40 bodies of 8 MiB would take 370 MiB if they were held in memory."""
     scraping.list_targets(targets.target(f"endless-{number}") for number in range(40))
