@@ -35,7 +35,7 @@ CHUNKED = (
     "pprof_merge.columns.ragged:_CHUNK",
     "pprof_merge.merging.batch:_PART_VALUES",
     "pprof_merge.merging.collection:_BATCH_BYTES",
-    "pprof_merge.merging.selection:_PART_TRACES",
+    "pprof_merge.merging.selection:_PART_SAMPLES",
     "pprof_merge.merging.sums:_CACHED_ROWS",
 )
 _ITS_NAME = re.compile(r"^(_(?:CHUNK|PART|BATCH|CACHED)\w*) = ", re.MULTILINE)

@@ -69,7 +69,7 @@ class Rows:
 
     def has_any_of(self, segment: Segment) -> bool:
         """Return whether a profile of a segment is here."""
-        return bool((self.collection.find(segment.traces.digests) >= 0).any())
+        return bool((self.collection.find(segment.profiles.digests) >= 0).any())
 
     def numbers(self, blobs: BlobColumns) -> Int64s:
         """Return the number in the collection of each blob's profile (n,); -1 for one that isn't here."""

@@ -23,7 +23,7 @@ from pprof_merge.columns.ragged import offsets_of, rows_of_indexes, spans
 from pprof_merge.errors import RulesInvalid
 from pprof_merge.merging.batch import merge
 from pprof_merge.profile import Profile
-from pprof_merge.profile.tables import Lines, Locations, Samples
+from pprof_merge.profile.records import Lines, Locations, Samples
 
 # The prefix that Datadog's datadog-pgo writes. The compiler knows no function of such a name, so it finds no
 # call of it in the profile that is worth inlining.

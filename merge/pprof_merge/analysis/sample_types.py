@@ -10,7 +10,7 @@ import numpy as np
 from pprof_merge.columns.ragged import offsets_of, rows_of_indexes
 from pprof_merge.merging.batch import merge
 from pprof_merge.profile import Profile
-from pprof_merge.profile.tables import Labels
+from pprof_merge.profile.records import Labels
 
 
 def focus_types(profile: Profile, columns: Sequence[int], without_labels: Collection[bytes] = ()) -> Profile:

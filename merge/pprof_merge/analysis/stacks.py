@@ -13,7 +13,7 @@ from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import offsets_of, spans, take_rows
 from pprof_merge.errors import ProfileError
 from pprof_merge.profile import Header, Profile
-from pprof_merge.profile.tables import Samples
+from pprof_merge.profile.records import Samples
 
 # A chunk has at most this many frames, or one stack: a location may stand for 250 frames.
 _CHUNK_FRAMES = 1 << 18

@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from pprof_merge.codec.writer import StringTable, Writer
 from pprof_merge.profile import Profile, ValueType
 
-# What is written is kept in parts of about so many bytes: a block that grows takes twice its memory.
+# Output is kept in parts of about this size, in bytes: a block that grows takes twice its memory.
 _PART_BYTES = 1 << 20
 _NO_TYPE = ValueType(b"", b"")
 

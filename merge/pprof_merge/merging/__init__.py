@@ -7,8 +7,9 @@
   location and stack is stored once. mypyc compiles it.
 - `assembly`: sums of stacks, and the tables of the merged profile, in order. mypyc compiles it.
 - `dictionary`: these tables as NumPy sees them; `mapping_use` has mappings with all their attributes.
-- `traces`: what remains of a profile's samples: stack numbers and values.
-- `selection`: the traces of the profiles to merge, in order; `sums`: their values, added up by stack;
+- `numbered`: profiles with the dictionary's numbers: stack numbers and values.
+  `numbering` makes them, in columns of the engine.
+- `selection`: the numbered profiles to merge, in order; `sums`: their values, added up by stack;
   `incremental`: what a selection's merge is made of, to which new profiles can be added.
 - `headers`: which profiles are compatible, and the header of their merge.
 - `weights`, `weighing` and `origins`: how much each profile counts, by duration, instance, version or age.

@@ -1,8 +1,9 @@
 """Assembly: stacks and their sums → the columns of the merged profile.
 
-`Totals` adds up the traces of profiles that were just read, in the order of merging. `assemble` then writes
-out all that the stacks refer to. As in google/pprof's `profile.Merge`, everything is in the order in which it
-first appears. mypyc compiles this module.
+`Totals` adds up the samples of profiles that were just read, in the order of merging, and leaves out the
+stacks whose sums are 0. `Uses` says which mappings and lines a merge has. `assemble` then writes out all that
+the stacks refer to. As in google/pprof's `profile.Merge`, everything is in the order in which it first
+appears. `Batch` and `IncrementalMerge` both merge by these rules. mypyc compiles this module.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from librt.vecs import vec
 from mypy_extensions import i32, i64
 
 from pprof_merge.columns.vectors import column32_of, column_of, room, room32, wrapped, zeros, zeros32
-from pprof_merge.merging.numbering import Numbering, TraceColumns
+from pprof_merge.merging.numbering import NumberedColumns, Numbering
 from pprof_merge.profile.columns import ProfileColumns
 
 # The depth of stacks that are kept as they are.
@@ -35,18 +36,18 @@ class Totals:
         # For each stack 1 + its row in `stacks`, or 0.
         self.row_of: vec[i32] = zeros32(0)
 
-    def add(self, traces: TraceColumns, number: i64, columns: list[int], n_stacks: i64) -> None:
-        """Add the traces of a profile, given its number there.
+    def add(self, numbered: NumberedColumns, number: i64, columns: list[int], n_stacks: i64) -> None:
+        """Add the samples of a profile, given its number in `numbered`.
 
         `columns` has the column of its values for each type of the sums. There are `n_stacks` stacks.
         """
         n_types: i64 = self.n_types
-        first, first_value, last = traces.span(number)
+        first, first_value, last = numbered.span(number)
         self.row_of = row_of = room32(self.row_of, n_stacks)
         self.stacks = stacks = room32(self.stacks, min(n_stacks, self.n + last - first))
         self.sums = sums = room(self.sums, n_types * min(n_stacks, self.n + last - first))
         order = vec[i64](columns)
-        numbers, values = traces.stacks, traces.values
+        numbers, values = numbered.stacks, numbered.values
         for i in range(first, last):
             stack: i64 = i64(numbers[i])
             row: i64 = i64(row_of[stack])
@@ -60,36 +61,69 @@ class Totals:
                 sums[cell + k] = wrapped(sums[cell + k] + values[first_value + order[k]])
             first_value += n_types
 
+    def drop_zeros(self) -> None:
+        """Leave out the stacks whose sums are all 0. No profiles can be added after that."""
+        n_types: i64 = self.n_types
+        stacks, sums = self.stacks, self.sums
+        kept: i64 = 0
+        for i in range(self.n):
+            any_value: i64 = 0
+            for k in range(n_types):
+                any_value |= sums[i * n_types + k]
+            if any_value == 0:
+                continue
+            if kept < i:
+                stacks[kept] = stacks[i]
+                for k in range(n_types):
+                    sums[kept * n_types + k] = sums[i * n_types + k]
+            kept += 1
+        self.n = kept
+
 
 @final
 class Uses:
-    """Mappings and lines of a merge, which are beside the tables.
+    """Mappings and lines of a merge, which are beside the tables. Profiles are added in any order.
 
-    `main` (7 cells, or none) is the mapping of the main binary, and `mappings` has 7 cells for each mapping
-    that is used, by its number; the cells are those of `TraceColumns`. `inner_columns` has, by the number of
-    a location, the columns of its lines, for locations whose key lacks some of them.
+    `main` (7 cells, or none) is the mapping of the main binary: the first one of the first profile that has
+    any. `mappings` has 7 cells for each mapping that is used, by its number, with the attributes of its first
+    use; the cells are those of `NumberedColumns`. `inner_columns` has, by the number of a location, the
+    columns of its lines, for locations whose key lacks some of them. Of these columns Go keeps those that it
+    sees first; this keeps the largest, which do not depend on the order.
+
+    Which profile is first is said by its key, a `SortKey`; of equal keys, by the order of adding.
     """
 
     def __init__(self) -> None:
         self.main: list[int] = []
+        self.main_key: tuple[int, bytes] = (0, b"")
         self.mappings: dict[int, list[int]] = {}
+        # The key of the profile that uses each mapping first.
+        self.mapping_keys: dict[int, tuple[int, bytes]] = {}
         self.inner_columns: dict[int, list[int]] = {}
 
-    def add(self, tables: Numbering, traces: TraceColumns, number: i64) -> None:
-        """Add what a profile of `traces` uses, given its number there, in the order of merging.
-
-        A mapping has the attributes of its first use. Of inner columns Go keeps those that it sees first;
-        this keeps the largest, which do not depend on the order.
-        """
-        first, last, first_inner, last_inner = traces.uses(number)
+    def add(self, key: tuple[int, bytes], tables: Numbering, numbered: NumberedColumns, number: i64) -> None:
+        """Add what a profile of `numbered` uses, given its key, and its number there."""
+        first, last, first_inner, last_inner = numbered.uses(number)
         for row in range(first, last):
-            cells = [int(traces.mappings[7 * row + k]) for k in range(7)]
-            if row > first:
-                self.mappings.setdefault(cells[0], cells)
-            elif not self.main:
-                self.main = cells
+            cells = [int(numbered.mappings[7 * row + k]) for k in range(7)]
+            if row == first:
+                self.add_main(key, cells)
+            else:
+                self.add_mapping(key, cells)
         for i in range(first_inner, last_inner):
-            self.add_inner_columns(tables, traces.inner_columns[i])
+            self.add_inner_columns(tables, numbered.inner_columns[i])
+
+    def add_main(self, key: tuple[int, bytes], cells: list[int]) -> None:
+        """Add the first mapping of a profile, used or not."""
+        if not self.main or key < self.main_key:
+            self.main, self.main_key = cells, key
+
+    def add_mapping(self, key: tuple[int, bytes], cells: list[int]) -> None:
+        """Add a mapping that the samples of a profile use."""
+        number = cells[0]
+        known = self.mapping_keys.get(number)
+        if known is None or key < known:
+            self.mappings[number], self.mapping_keys[number] = cells, key
 
     def add_inner_columns(self, tables: Numbering, number: i64) -> None:
         """Add inner columns, given their number."""
@@ -113,41 +147,32 @@ def assemble(tables: Numbering, uses: Uses, totals: Totals, depth: i64) -> Profi
 
     Stacks whose sums are all 0 are left out. Of each stack only `depth` locations are kept, from the leaf on.
     """
+    totals.drop_zeros()
     merged = ProfileColumns()
     merged.strings = tables.strings.since(0)
     merged.n_types = totals.n_types
-    locations = add_samples(merged, tables, totals.stacks, totals.sums, totals.n, depth)
+    locations = add_samples(merged, tables, totals, depth)
     functions = add_locations(merged, tables, uses, locations)
     add_functions(merged, tables, functions)
     return merged
 
 
-def add_samples(
-    merged: ProfileColumns, tables: Numbering, stacks: vec[i32], sums: vec[i64], n: i64, depth: i64
-) -> vec[i64]:
+def add_samples(merged: ProfileColumns, tables: Numbering, totals: Totals, depth: i64) -> vec[i64]:
     """Set the samples; return the numbers of the locations, in the order of first appearance.
 
-    The values take the place of the sums, since a large merge has no memory for both.
+    The sums become the values, since a large merge has no memory for both.
     """
-    n_types: i64 = merged.n_types
+    stacks, n = totals.stacks, totals.n
     words, ends = tables.stacks.words, tables.stacks.ends
     n_frames: i64 = 0
-    n_samples: i64 = 0
     for i in range(n):
         stack: i64 = i64(stacks[i])
         n_frames += min(depth, ends[stack + 1] - ends[stack] - 1)
     frames, frame_ends, label_ends = zeros32(n_frames), zeros(n + 1), zeros(n + 1)
-    values = sums
     row_of, numbers = zeros32(tables.locations.count), zeros(tables.locations.count)
     n_locations: i64 = 0
     n_frames = 0
     for i in range(n):
-        any_value: i64 = 0
-        for k in range(n_types):
-            values[n_samples * n_types + k] = sums[i * n_types + k]
-            any_value |= sums[i * n_types + k]
-        if any_value == 0:
-            continue
         first: i64 = ends[i64(stacks[i])]
         last: i64 = min(ends[i64(stacks[i]) + 1], first + 1 + depth)
         label_set: i64 = i64(words[first])
@@ -163,16 +188,11 @@ def add_samples(
                 row_of[location] = i32(row)
             frames[n_frames] = i32(row - 1)
             n_frames += 1
-        n_samples += 1
-        frame_ends[n_samples] = n_frames
-        label_ends[n_samples] = merged.n_labels
-    merged.values, merged.frames, merged.frame_ends, merged.label_ends = (
-        values,
-        frames,
-        frame_ends,
-        label_ends,
-    )
-    merged.n_samples, merged.n_frames, merged.n_locations = n_samples, n_frames, n_locations
+        frame_ends[i + 1] = n_frames
+        label_ends[i + 1] = merged.n_labels
+    merged.values, merged.frames = totals.sums, frames
+    merged.frame_ends, merged.label_ends = frame_ends, label_ends
+    merged.n_samples, merged.n_frames, merged.n_locations = n, n_frames, n_locations
     return numbers
 
 

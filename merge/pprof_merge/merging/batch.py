@@ -1,13 +1,13 @@
-"""A batch: profiles that were read and numbered, with their traces as the engine's columns.
+"""A batch: profiles that were read and numbered, in the engine's columns.
 
-The command merges a batch and ends; nothing here needs NumPy. A `Collection` takes the traces of batch after
-batch, and keeps them for any selection.
+The command merges a batch and ends; nothing here needs NumPy. A `Collection` takes the profiles of batch
+after batch, and keeps them for any selection.
 """
 
 import hashlib
 from collections.abc import Iterable
 from itertools import groupby, islice
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -18,12 +18,12 @@ from pprof_merge.columns.vectors import bytes32_of, bytes_of, column32_of, colum
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merging.assembly import WHOLE, Totals, Uses, assemble
-from pprof_merge.merging.headers import column_order, combine_headers
-from pprof_merge.merging.numbering import Numbering, TraceColumns
+from pprof_merge.merging.headers import SortKey, column_order, combine_headers
+from pprof_merge.merging.numbering import NumberedColumns, Numbering
 from pprof_merge.profile import Header, Profile, ProfileColumns
 
-# Traces with this many values (2 MiB) are left as they are, and the next profiles get columns of their own:
-# to make a column longer takes the memory of both.
+# Columns with this number of values (2 MiB) are left as they are, and the next profiles get their own: to
+# make a column longer takes the memory of both.
 _PART_VALUES = 1 << 18
 
 
@@ -35,9 +35,10 @@ class BatchProfile(NamedTuple):
     duration_nanos: int
     digest: bytes
 
-
-# Profiles are merged in this order, so that the same set gives the same bytes.
-_order = itemgetter(BatchProfile._fields.index("time_nanos"), BatchProfile._fields.index("digest"))
+    @property
+    def sort_key(self) -> SortKey:
+        """The key that the profiles of a merge are sorted by."""
+        return SortKey(self.time_nanos, self.digest)
 
 
 class Batch:
@@ -51,8 +52,8 @@ class Batch:
         # Headers without times, so that the profiles of one program share one.
         self.headers: Interner[Header] = Interner()
         self.profiles: list[BatchProfile] = []
-        # Full traces. Those of the last profiles are in the tables.
-        self._full: list[TraceColumns] = []
+        # Full columns. Those of the last profiles are in the tables.
+        self._full: list[NumberedColumns] = []
         self._limits = limits
 
     def __len__(self) -> int:
@@ -69,8 +70,8 @@ class Batch:
     def add(self, header: Header, columns: ProfileColumns, digest: bytes) -> None:
         """Add a profile that was read."""
         number = self.headers[header._replace(time_nanos=0, duration_nanos=0)]
-        if self.tables.traces.n_values >= _PART_VALUES:
-            self._begin_traces()
+        if self.tables.numbered.n_values >= _PART_VALUES:
+            self._begin_columns()
         self.tables.add(columns)
         self.profiles.append(BatchProfile(number, header.time_nanos, header.duration_nanos, digest))
 
@@ -85,26 +86,26 @@ class Batch:
         headers = self.headers.of(other.headers)
         self.profiles += [each._replace(header=headers[each.header]) for each in other.profiles]
         numbers = self.tables.absorb(other.tables)
-        for traces in other.traces:
-            self._begin_traces()
-            self.tables.traces.absorb(traces, numbers)
+        for numbered in other.numbered:
+            self._begin_columns()
+            self.tables.numbered.absorb(numbered, numbers)
 
-    def take(self) -> tuple[list[TraceColumns], list[BatchProfile]]:
-        """Return all traces and profiles, in their order, and keep none of them."""
-        taken = self.traces, self.profiles
-        self._full, self.tables.traces, self.profiles = [], TraceColumns(), []
+    def take(self) -> tuple[list[NumberedColumns], list[BatchProfile]]:
+        """Return the columns and all profiles, in their order, and keep none of them."""
+        taken = self.numbered, self.profiles
+        self._full, self.tables.numbered, self.profiles = [], NumberedColumns(), []
         return taken
 
     @property
-    def traces(self) -> list[TraceColumns]:
-        """The traces of all profiles, in their order."""
-        return [*self._full, self.tables.traces]
+    def numbered(self) -> list[NumberedColumns]:
+        """The columns of all profiles, in their order."""
+        return [*self._full, self.tables.numbered]
 
-    def _begin_traces(self) -> None:
+    def _begin_columns(self) -> None:
         """Give the next profiles columns of their own, with as much room as those of the last ones have."""
-        last = self.tables.traces
+        last = self.tables.numbered
         self._full.append(last)
-        self.tables.traces = TraceColumns(len(last.stacks), len(last.values))
+        self.tables.numbered = NumberedColumns(len(last.stacks), len(last.values))
 
     def __getstate__(self) -> tuple[Any, ...]:
         """Return what another process makes an equal batch of, which can be absorbed and not added to."""
@@ -122,13 +123,13 @@ class Batch:
             (bytes32_of(stacks.words, stacks.ends[stacks.count]), bytes_of(stacks.ends, stacks.count + 1)),
             [
                 (
-                    bytes32_of(traces.stacks, traces.n_stacks),
-                    bytes_of(traces.values, traces.n_values),
-                    bytes_of(traces.mappings, 7 * traces.n_mappings),
-                    bytes_of(traces.inner_columns, traces.n_inner_columns),
-                    traces.ends,
+                    bytes32_of(numbered.stacks, numbered.n_stacks),
+                    bytes_of(numbered.values, numbered.n_values),
+                    bytes_of(numbered.mappings, 7 * numbered.n_mappings),
+                    bytes_of(numbered.inner_columns, numbered.n_inner_columns),
+                    numbered.ends,
                 )
-                for traces in self.traces
+                for numbered in self.numbered
             ],
         )
 
@@ -143,7 +144,7 @@ class Batch:
             table.count = len(table.ends) - 1
         tables.stacks.words, tables.stacks.ends = column32_of(stacks[0]), column_of(stacks[1])
         tables.stacks.count = len(tables.stacks.ends) - 1
-        *self._full, tables.traces = map(_unpickled, every)
+        *self._full, tables.numbered = map(_unpickled, every)
 
     def merge(self, depth: int | None = None) -> Profile:
         """Return the merge of all profiles. `depth` is as in `Collection.merge`.
@@ -153,7 +154,8 @@ class Batch:
         if not self.profiles:
             raise ProfileError("there is no profile to merge")
         profiles = self.profiles
-        order = sorted(range(len(profiles)), key=lambda number: _order(profiles[number]))
+        keys = [profile.sort_key for profile in profiles]
+        order = sorted(range(len(profiles)), key=keys.__getitem__)
         ordered = [profiles[number] for number in order]
         every = list(self.headers)
         header = combine_headers(
@@ -166,23 +168,23 @@ class Batch:
             for number in {profile.header for profile in profiles}
         }
         tables, totals, uses = self.tables, Totals(len(header.sample_types)), Uses()
-        places = [(traces, number) for traces in self.traces for number in range(len(traces))]
+        places = [(numbered, number) for numbered in self.numbered for number in range(len(numbered))]
         for number, profile in zip(order, ordered, strict=True):
-            traces, place = places[number]
-            totals.add(traces, place, columns_of[profile.header], tables.stacks.count)
-            uses.add(tables, traces, place)
+            numbered, place = places[number]
+            totals.add(numbered, place, columns_of[profile.header], tables.stacks.count)
+            uses.add(keys[number], tables, numbered, place)
         columns = assemble(tables, uses, totals, WHOLE if depth is None else depth)
         return Profile(header, columns, hashlib.sha256(b"".join(each.digest for each in ordered)).digest())
 
 
-def _unpickled(state: tuple[Any, ...]) -> TraceColumns:
+def _unpickled(state: tuple[Any, ...]) -> NumberedColumns:
     stacks, values, mappings, inner_columns, ends = state
-    traces = TraceColumns()
-    traces.stacks, traces.values = column32_of(stacks), column_of(values)
-    traces.mappings, traces.inner_columns = column_of(mappings), column_of(inner_columns)
-    traces.ends = ends
-    traces.n_stacks, traces.n_values, traces.n_mappings, traces.n_inner_columns = ends[-1]
-    return traces
+    numbered = NumberedColumns()
+    numbered.stacks, numbered.values = column32_of(stacks), column_of(values)
+    numbered.mappings, numbered.inner_columns = column_of(mappings), column_of(inner_columns)
+    numbered.ends = ends
+    numbered.n_stacks, numbered.n_values, numbered.n_mappings, numbered.n_inner_columns = ends[-1]
+    return numbered
 
 
 def _tables(tables: Numbering) -> list[Table]:

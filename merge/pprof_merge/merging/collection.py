@@ -1,8 +1,8 @@
 """A collection of profiles, each read once, from which any selection can be merged.
 
 A profile is decoded, and thereby validated, when it is added. Its strings, functions, locations and stacks go
-into a dictionary that all profiles share, its samples become traces. A merge adds up traces, and reads no
-profile again. The command, which merges once, and the collector's workers use it alike.
+into a dictionary that all profiles share, and its samples become numbers of stacks. A merge adds those up,
+and reads no profile again. The command, which merges once, and the collector's workers use it alike.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.dictionary import Dictionary
-from pprof_merge.merging.incremental import Contribution, Merge
+from pprof_merge.merging.incremental import Contribution, IncrementalMerge
+from pprof_merge.merging.numbered import NumberedProfiles
 from pprof_merge.merging.origins import GivenLabels, Origin, origins_of
 from pprof_merge.merging.segment import Mark, Segment
-from pprof_merge.merging.selection import AllTraces, SelectedTraces
+from pprof_merge.merging.selection import AllProfiles, SelectedProfiles
 from pprof_merge.merging.sums import PlainSums, Sums
-from pprof_merge.merging.traces import Traces
 from pprof_merge.merging.weighing import weighted_sums
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, Weighting
 from pprof_merge.profile import Header, Profile, ValueType
 
-# The traces of profiles are kept together for this many bytes of input: a merge looks at them piece by piece.
+# The bytes of input whose profiles are kept together: a merge looks at them piece by piece.
 _BATCH_BYTES = 1 << 20
 _NO_LABELS: GivenLabels = MappingProxyType({})
 
@@ -44,23 +44,23 @@ class Collection:
         self._limits = limits
         self._batch = Batch(limits) if batch is None else batch
         self._dictionary = Dictionary(self._batch)
-        self._traces = AllTraces()
+        self._profiles = AllProfiles()
         # The merge of all profiles as of the last time that it was asked for, and how many profiles it has.
-        self._all = Merge(self._dictionary)
+        self._all = IncrementalMerge(self._dictionary)
         self._n_in_all = 0
-        self._add_traces()
+        self._add_profiles()
 
     def __reduce__(self) -> tuple[object, tuple[Limits, Segment]]:
         """Return how to pickle the collection: as one segment, which another process loads."""
         return _from_segment, (self._limits, self.since(Collection().mark))
 
     def __len__(self) -> int:
-        return len(self._traces)
+        return len(self._profiles)
 
     def add(self, data: bytes) -> int:
         """Add a profile, gzip or bare protobuf; return its number. Raises ProfileError if it is refused."""
         self._batch.read(data)
-        return self._add_traces()[0]
+        return self._add_profiles()[0]
 
     def extend(self, many: Iterable[bytes], times: StepTimes | None = None) -> Iterator[int | ProfileError]:
         """Add profiles, faster than one by one; yield the number of each, or the error if it is refused."""
@@ -80,15 +80,15 @@ class Collection:
 
     def _added(self, waiting: Sequence[ProfileError | None]) -> Iterator[int | ProfileError]:
         """Yield the number of each profile that was added to the dictionary, or its error."""
-        numbers = iter(self._add_traces())
+        numbers = iter(self._add_profiles())
         for error in waiting:
             yield next(numbers) if error is None else error
 
     def absorb(self, other: Collection) -> range:
         """Add all profiles of another collection, in their order; return their numbers here."""
         first = len(self)
-        for traces in self._dictionary.absorb(other._dictionary, other._traces.since(0)):
-            self._traces.add(traces)
+        for profiles in self._dictionary.absorb(other._dictionary, other._profiles.since(0)):
+            self._profiles.add(profiles)
         return range(first, len(self))
 
     @property
@@ -98,35 +98,35 @@ class Collection:
 
     def since(self, mark: Mark) -> Segment:
         """Return what was added since the mark was taken."""
-        traces = self._traces.since(mark.profiles)
-        return Segment(self._dictionary.since(mark.counts), Traces.joined(traces))
+        blocks = self._profiles.since(mark.profiles)
+        return Segment(self._dictionary.since(mark.counts), NumberedProfiles.joined(blocks))
 
     def grow(self, segment: Segment) -> None:
-        """Add a segment of a collection that was as this one is now. Its traces are not copied."""
+        """Add a segment of a collection that was as this one is now. Its arrays are not copied."""
         self._dictionary.grow(segment.entries)
-        self._traces.add_segment(segment.traces)
+        self._profiles.add_segment(segment.profiles)
 
     def settle(self, segment: Segment) -> None:
-        """Use the segment's arrays for the traces of the last additions, which it was made from."""
-        self._traces.replace_last(segment.traces)
+        """Use the segment's arrays for the profiles of the last additions, which it was made from."""
+        self._profiles.replace_last(segment.profiles)
 
     @property
     def nbytes(self) -> int:
         """The approximate memory of the collection in bytes, without the arrays of segments."""
-        return self._dictionary.nbytes + self._traces.nbytes
+        return self._dictionary.nbytes + self._profiles.nbytes
 
     @property
     def own_nbytes(self) -> int:
-        """The part of `nbytes` that belongs to traces that are in no segment."""
-        return self._traces.nbytes
+        """The part of `nbytes` that belongs to profiles that are in no segment."""
+        return self._profiles.nbytes
 
     def header(self, number: int) -> Header:
         """Return the header of a profile."""
-        traces, row = self._traces.find(number)
-        timeless: Header = self._dictionary.headers[traces.headers[row]]
+        profiles, row = self._profiles.find(number)
+        timeless: Header = self._dictionary.headers[profiles.headers[row]]
         return timeless._replace(
-            time_nanos=int(traces.times[row]),
-            duration_nanos=int(traces.durations[row]),
+            time_nanos=int(profiles.times[row]),
+            duration_nanos=int(profiles.durations[row]),
         )
 
     def headers(self, numbers: Iterable[int]) -> tuple[list[Header], Ints]:
@@ -146,12 +146,12 @@ class Collection:
 
     def digest(self, number: int) -> bytes:
         """Return the SHA-256 of a profile's bare protobuf (32 bytes)."""
-        traces, row = self._traces.find(number)
-        return bytes(traces.digests[row])
+        profiles, row = self._profiles.find(number)
+        return bytes(profiles.digests[row])
 
     def find(self, digests: Bytes) -> Int64s:
         """Return the numbers (n,) of the profiles with these digests (n, 32); -1 where there is none."""
-        return self._traces.with_digests(digests)
+        return self._profiles.with_digests(digests)
 
     def merge(
         self,
@@ -164,7 +164,7 @@ class Collection:
 
         A number that is given several times counts as often. `labels` are labels known of each profile from
         elsewhere, in the order of the numbers; weights by instance or version use them. With `depth`, each
-        stack has only so many locations, from the leaf on, for formats that read no more; samples that
+        stack has at most `depth` locations, from the leaf on, for formats that read no more; samples that
         become equal stay separate.
 
         Raises IncompatibleProfiles if the profiles' types differ, UnfitForWeight if a profile can't be
@@ -179,14 +179,14 @@ class Collection:
         if not weighting.is_plain:
             given = [labels[position] if labels else _NO_LABELS for position in order.tolist()]
             sums = weighted_sums(weighting, self._dictionary, ordered, given)
-        merged = Merge(self._dictionary, sums)
+        merged = IncrementalMerge(self._dictionary, sums)
         merged.add(ordered)
         return merged.profile(depth)
 
     def merge_traced(self, numbers: Iterable[int]) -> tuple[Profile, list[Contribution]]:
         """Return the merge of these profiles, and what each of them contributes. Raises as `merge` does."""
         profiles = self._select(numbers)
-        merged = Merge(self._dictionary)
+        merged = IncrementalMerge(self._dictionary)
         merged.add(profiles.in_merge_order())
         return merged.profile(), [*merged.contributions(profiles)]
 
@@ -203,11 +203,11 @@ class Collection:
             self._n_in_all = len(self)
         return self._all.profile(depth)
 
-    def _select(self, numbers: Iterable[int]) -> SelectedTraces:
-        return self._traces.select(numbers, self._dictionary.headers)
+    def _select(self, numbers: Iterable[int]) -> SelectedProfiles:
+        return self._profiles.select(numbers, self._dictionary.headers)
 
-    def _add_traces(self) -> range:
-        return self._traces.add(self._dictionary.take_traces())
+    def _add_profiles(self) -> range:
+        return self._profiles.add(self._dictionary.take_profiles())
 
 
 def _from_segment(limits: Limits, segment: Segment) -> Collection:

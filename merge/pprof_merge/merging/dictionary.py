@@ -19,9 +19,9 @@ from pprof_merge.columns.tables import IntTable, Table
 from pprof_merge.columns.views import view32, view64
 from pprof_merge.merging.batch import Batch, BatchProfile
 from pprof_merge.merging.mapping_use import renumbered
-from pprof_merge.merging.numbering import Numbering, TraceColumns
+from pprof_merge.merging.numbered import NumberedProfiles
+from pprof_merge.merging.numbering import NumberedColumns, Numbering
 from pprof_merge.merging.segment import Counts, Entries, Rows
-from pprof_merge.merging.traces import Traces
 from pprof_merge.profile import Header
 
 
@@ -46,12 +46,12 @@ class Dictionary:
         """The tables."""
         return self._batch.tables
 
-    def take_traces(self) -> Traces:
-        """Return the traces of the profiles in the batch, and empty it."""
+    def take_profiles(self) -> NumberedProfiles:
+        """Return the profiles of the batch, and empty it."""
         every, profiles = self._batch.take()
         left = iter(profiles)
-        made = [_traces(columns, [*islice(left, len(columns))]) for columns in every]
-        return made[0] if len(made) == 1 else Traces.joined(made)
+        made = [_as_arrays(columns, [*islice(left, len(columns))]) for columns in every]
+        return made[0] if len(made) == 1 else NumberedProfiles.joined(made)
 
     def strings(self) -> list[bytes]:
         """Return all strings, in the order of their numbers."""
@@ -89,12 +89,6 @@ class Dictionary:
         words, offsets = _take(self.tables.label_sets, numbers)
         labels = [Label(*label) for label in words.reshape(-1, 4).tolist()]
         return [tuple(labels[begin // 4 : end // 4]) for begin, end in pairwise(offsets.tolist())]
-
-    def inner_columns(self, numbers: Ints) -> list[tuple[int, tuple[int, ...]]]:
-        """Return, for each number of inner columns, the location's number and the columns of its lines."""
-        words, offsets = _take(self.tables.inner_columns, numbers)
-        every = words.tolist()
-        return [(every[begin], tuple(every[begin + 1 : end])) for begin, end in pairwise(offsets.tolist())]
 
     @property
     def counts(self) -> Counts:
@@ -140,8 +134,8 @@ class Dictionary:
         ):
             table.append(rows.words.tobytes(), rows.sizes.tobytes())
 
-    def absorb(self, other: Dictionary, every: Sequence[Traces]) -> list[Traces]:
-        """Add all entries of another dictionary; return its traces with the numbers of this one."""
+    def absorb(self, other: Dictionary, every: Sequence[NumberedProfiles]) -> list[NumberedProfiles]:
+        """Add all entries of another dictionary; return its profiles with the numbers of this one."""
         headers = np.array(self._batch.headers.of(other._batch.headers), np.int32)
         numbers = self.tables.absorb(other.tables)
         counts = other.counts
@@ -151,23 +145,23 @@ class Dictionary:
         inner_columns = view64(numbers.inner_columns, counts.inner_columns).astype(np.int32)
         return [
             replace(
-                traces,
-                headers=headers[traces.headers],
-                stacks=stacks[traces.stacks],
-                mappings=renumbered(traces.mappings, mappings, texts),
-                inner_columns=inner_columns[traces.inner_columns],
+                numbered,
+                headers=headers[numbered.headers],
+                stacks=stacks[numbered.stacks],
+                mappings=renumbered(numbered.mappings, mappings, texts),
+                inner_columns=inner_columns[numbered.inner_columns],
             )
-            for traces in every
+            for numbered in every
         ]
 
 
-def _traces(columns: TraceColumns, profiles: Sequence[BatchProfile]) -> Traces:
-    """Return the traces of these profiles as arrays."""
+def _as_arrays(columns: NumberedColumns, profiles: Sequence[BatchProfile]) -> NumberedProfiles:
+    """Return these profiles as arrays."""
     ends = np.array(columns.ends, np.int64)
     stack_counts, value_counts, mapping_counts, inner_column_counts = np.diff(ends, axis=0).T
     n_stacks, n_values, n_mappings, n_inner_columns = ends[-1].tolist()
     headers, times, durations, digests = zip(*profiles, strict=True) if profiles else ((), (), (), ())
-    return Traces(
+    return NumberedProfiles(
         headers=np.array(headers, np.int32),
         times=np.array(times, np.int64),
         durations=np.array(durations, np.int64),

@@ -1,8 +1,7 @@
 """Headers of many profiles → the header of their merge, by the rules of google/pprof's `combineHeaders`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pprof_merge.errors import IncompatibleProfiles
 from pprof_merge.profile import Header, ValueType
@@ -10,6 +9,16 @@ from pprof_merge.profile import Header, ValueType
 # Go's compiler uses the first sample type that is one of these (`cmd/internal/pgo/pprof.go`).
 PGO_SAMPLE_TYPES = (ValueType(b"samples", b"count"), ValueType(b"cpu", b"nanoseconds"))
 _HALF = 1 << 63
+
+
+class SortKey(NamedTuple):
+    """The key that the profiles of a merge are sorted by, so that the same set gives the same bytes.
+
+    It is the time in ns, then the SHA-256 of the bare protobuf.
+    """
+
+    time_nanos: int
+    digest: bytes
 
 
 def combine_headers(headers: Sequence[Header], times: Sequence[int], durations: Sequence[int]) -> Header:

@@ -16,13 +16,14 @@ import numpy as np
 
 from pprof_merge.arrays import Bools, Int32s, Int64s
 from pprof_merge.columns.ragged import first_positions, rows_of_indexes
+from pprof_merge.columns.views import view32
 from pprof_merge.errors import ProfileError
 from pprof_merge.merging.assembly import WHOLE, Totals, Uses, assemble, totals_of
 from pprof_merge.merging.dictionary import Dictionary
 from pprof_merge.merging.headers import combine_headers
 from pprof_merge.merging.mapping_use import NUMBER
-from pprof_merge.merging.selection import Part, SelectedTraces, SortKey, reorder_columns
-from pprof_merge.merging.sums import PlainSums, Sums, nonzero_rows
+from pprof_merge.merging.selection import Part, SelectedProfiles, reorder_columns
+from pprof_merge.merging.sums import PlainSums, Sums
 from pprof_merge.profile import Header, Profile, ValueType
 
 
@@ -33,14 +34,7 @@ class Contribution(NamedTuple):
     values: Int64s
 
 
-class _FirstUse(NamedTuple):
-    """The sort key of the profile that uses a mapping first, and the mapping there, as in `mapping_use`."""
-
-    sort_key: SortKey
-    mapping: list[int]
-
-
-class Merge:
+class IncrementalMerge:
     """A merge to which profiles can be added. `sums` adds up the values; by default without weights."""
 
     def __init__(self, dictionary: Dictionary, sums: Sums | None = None) -> None:
@@ -53,13 +47,9 @@ class Merge:
         # The stacks in the order of first appearance, and how many of them appear first in each profile.
         self._stacks: Int32s = np.zeros(0, np.int32)
         self._n_first: Int64s = np.zeros(0, np.int64)
-        # The first mapping of the first profile; and the mappings that are used, by number.
-        self._main: _FirstUse | None = None
-        self._mappings: dict[int, _FirstUse] = {}
-        # The columns of a location's lines, by the location's number, if its key lacks some of them.
-        self._inner_columns: dict[int, tuple[int, ...]] = {}
+        self._uses = Uses()
 
-    def add(self, profiles: SelectedTraces, is_new: Bools | None = None) -> None:
+    def add(self, profiles: SelectedProfiles, is_new: Bools | None = None) -> None:
         """Add profiles, which are in the order of merging.
 
         Without `is_new`, the merge is empty and all profiles are added. With it (n,), `profiles` are all
@@ -74,11 +64,11 @@ class Merge:
         self._sum_types = self._sum_types or self._header.sample_types
         self._digest = hashlib.sha256(profiles.digests.tobytes()).digest()
         if is_new is None:
-            self._stacks, self._n_first = self._add_traces(profiles)
+            self._stacks, self._n_first = self._add_profiles(profiles)
         else:
             self._insert(profiles, is_new)
 
-    def _insert(self, profiles: SelectedTraces, is_new: Bools) -> None:
+    def _insert(self, profiles: SelectedProfiles, is_new: Bools) -> None:
         """Add the new profiles, and bring the stacks into the order of first appearance.
 
         Stacks that appear before the first new profile stay where they are. The others are sorted by their
@@ -87,7 +77,7 @@ class Merge:
         old, new = np.flatnonzero(~is_new), np.flatnonzero(is_new)
         begin = new[0]
         before, after = np.split(self._stacks, [self._n_first[:begin].sum()])
-        stacks, n_first = self._add_traces(profiles.take(new))
+        stacks, n_first = self._add_profiles(profiles.take(new))
         owners = np.concatenate((np.repeat(old[begin:], self._n_first[begin:]), np.repeat(new, n_first)))
         order = np.argsort(owners, kind="stable")
         stacks, owners = np.concatenate((after, stacks))[order], owners[order]
@@ -99,7 +89,7 @@ class Merge:
         n_first[:begin] = self._n_first[:begin]
         self._n_first = n_first
 
-    def _add_traces(self, profiles: SelectedTraces) -> tuple[Int32s, Int64s]:
+    def _add_profiles(self, profiles: SelectedProfiles) -> tuple[Int32s, Int64s]:
         """Add the values, mappings and inner columns of profiles.
 
         Return their distinct stacks in the order of first appearance, and how many of them appear in each
@@ -118,47 +108,39 @@ class Merge:
             self._sums.add(part.chunk)
         return np.concatenate(stacks), np.concatenate(n_first)
 
-    def _add_attributes(self, part: Part, profiles: SelectedTraces, n_before: int) -> None:
-        """Add the mappings of a part, which begins after `n_before` profiles, and its inner columns.
-
-        A mapping has the attributes of its first use. Of inner columns Go keeps those that it sees first;
-        this keeps the largest, which do not depend on the order.
-        """
+    def _add_attributes(self, part: Part, profiles: SelectedProfiles, n_before: int) -> None:
+        """Add the mappings of a part, which begins after `n_before` profiles, and its inner columns."""
         if len(part.mappings):
             rows = np.arange(len(part.mappings))
             owners = n_before + rows_of_indexes(part.mapping_offsets, rows)
-
-            def use(row: int) -> _FirstUse:
-                return _FirstUse(profiles.sort_key(owners[row]), part.mappings[row].tolist())
-
-            self._main = min(self._main or use(0), use(0))
-            used = rows[np.diff(owners, prepend=-1) == 0]
-            numbers, first_use = np.unique(part.mappings[used, NUMBER], return_index=True)
-            for number, row in zip(numbers.tolist(), used[first_use].tolist(), strict=True):
-                self._mappings[number] = min(self._mappings.get(number, use(row)), use(row))
-        for location, columns in self._dictionary.inner_columns(np.unique(part.inner_columns)):
-            self._inner_columns[location] = max(columns, self._inner_columns.get(location, ()))
+            is_main = np.diff(owners, prepend=-1) != 0
+            self._uses.add_main(profiles.sort_key(owners[0]), part.mappings[0].tolist())
+            # The first use in the part is found here, so that few are left to compare.
+            used = rows[~is_main]
+            _, first_use = np.unique(part.mappings[used, NUMBER], return_index=True)
+            for row in used[first_use].tolist():
+                self._uses.add_mapping(profiles.sort_key(owners[row]), part.mappings[row].tolist())
+        for number in np.unique(part.inner_columns).tolist():
+            self._uses.add_inner_columns(self._dictionary.tables, number)
 
     def profile(self, depth: int | None = None) -> Profile:
-        """Return the merged profile. With `depth`, each stack has only this many locations, from the leaf on.
+        """Return the merged profile. With `depth`, each stack has at most `depth` locations, from the leaf.
 
         Raises ProfileError if no profile was added.
         """
         if self._header is None:
             raise ProfileError("there is no profile to merge")
-        uses = Uses()
-        uses.mappings = {number: use.mapping for number, use in self._mappings.items()}
-        uses.main = [] if self._main is None else self._main.mapping
-        uses.inner_columns = {location: [*columns] for location, columns in self._inner_columns.items()}
         totals = self._totals(self._header)
-        columns = assemble(self._dictionary.tables, uses, totals, WHOLE if depth is None else depth)
+        columns = assemble(self._dictionary.tables, self._uses, totals, WHOLE if depth is None else depth)
         return Profile(self._header, columns, self._digest)
 
-    def contributions(self, profiles: SelectedTraces) -> Iterator[Contribution]:
+    def contributions(self, profiles: SelectedProfiles) -> Iterator[Contribution]:
         """Yield what each of these profiles contributes to `profile()`. All of them must have been added."""
         if self._header is None:
             return
-        stacks, _ = self._merged_samples(self._header)
+        totals = self._totals(self._header)
+        totals.drop_zeros()
+        stacks = view32(totals.stacks, totals.n)
         sample_of = np.full(self._dictionary.n_stacks, -1)
         sample_of[stacks] = np.arange(len(stacks))
         for part in profiles.parts(self._header.sample_types):
@@ -167,13 +149,6 @@ class Merge:
                 yield Contribution(samples[begin:end], values[begin:end])
 
     def _totals(self, header: Header) -> Totals:
-        """Return what `_merged_samples` does as columns, which is all that is left of it."""
-        stacks, values = self._merged_samples(header)
-        return totals_of(values.shape[1], stacks.tobytes(), values.tobytes())
-
-    def _merged_samples(self, header: Header) -> tuple[Int32s, Int64s]:
-        """Return the stacks and values of the merged samples, in order, without those that are all 0."""
-        stacks = self._stacks
-        values = reorder_columns(self._sums.take(stacks), self._sum_types, header.sample_types)
-        is_nonzero = nonzero_rows(values)
-        return (stacks, values) if is_nonzero.all() else (stacks[is_nonzero], values[is_nonzero])
+        """Return the stacks, in the order of first appearance, and their sums for the types of the header."""
+        sums = reorder_columns(self._sums.take(self._stacks), self._sum_types, header.sample_types)
+        return totals_of(sums.shape[1], self._stacks.tobytes(), sums.tobytes())

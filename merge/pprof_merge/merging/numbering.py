@@ -1,4 +1,4 @@
-"""Numbering: the columns of profiles → numbers in tables that all profiles share, and each profile's traces.
+"""Numbering: the columns of profiles → numbers in tables that all profiles share.
 
 Two entries are the same if google/pprof's `profile.Merge` takes them for the same (its `key` methods):
 
@@ -53,10 +53,10 @@ class Numbering:
         # Lists of labels as they were read, and the label set of each: sorting is done once a list.
         self.unsorted: Table = Table()
         self.set_of_unsorted: vec[i64] = zeros(1)
-        self.traces: TraceColumns = TraceColumns()
+        self.numbered: NumberedColumns = NumberedColumns()
 
     def add(self, profile: ProfileColumns) -> None:
-        """Number what a profile refers to; append its traces."""
+        """Number what a profile refers to; append the profile to `numbered`."""
         if profile.strings:
             texts = self.strings.add(profile.strings)
         else:
@@ -96,7 +96,7 @@ class Numbering:
     def number_locations(
         self, profile: ProfileColumns, mapping_of: vec[i64], function_of: vec[i64]
     ) -> vec[i64]:
-        """Return the number of each location; append the inner columns to the traces."""
+        """Return the number of each location; append the inner columns to `numbered`."""
         locations, lines, mappings, n = (
             profile.locations,
             profile.lines,
@@ -143,7 +143,7 @@ class Numbering:
         return numbers
 
     def add_inner_columns(self, profile: ProfileColumns, location_of: vec[i64]) -> None:
-        """Append the inner columns of a profile, at locations that its samples use, to its traces."""
+        """Append the inner columns of a profile, at locations that its samples use."""
         locations, lines, words = profile.locations, profile.lines, zeros(1)
         used = used_locations(profile)
         begin: i64 = 0
@@ -160,18 +160,18 @@ class Numbering:
                 for k in range(begin, end):
                     words[1 + k - begin] = lines[3 * k + 2]
                 self.inner_columns.make_room(1, size)
-                self.traces.add_inner_column(self.inner_columns.known(words, 0, size))
+                self.numbered.add_inner_column(self.inner_columns.known(words, 0, size))
             begin = end
 
     def add_samples(
         self, profile: ProfileColumns, texts: vec[i64], mapping_of: vec[i64], location_of: vec[i64]
     ) -> None:
-        """Append the traces of the samples that have a value other than 0, and the mappings that they use."""
+        """Append the samples that have a value other than 0, and the mappings that they use."""
         n, n_types, values, frames = profile.n_samples, profile.n_types, profile.values, profile.frames
-        traces = self.traces
+        numbered = self.numbered
         rows, bounds, numbers = zeros32(n + profile.n_frames), zeros(n + 1), zeros(n)
-        kept_values = traces.room_for_values(n * n_types)
-        n_values: i64 = traces.n_values
+        kept_values = numbered.room_for_values(n * n_types)
+        n_values: i64 = numbered.n_values
         # For each location the mapping whose use isn't known yet, or -1; and how many mappings these are.
         unused, to_use = zeros(profile.n_locations), zeros(profile.n_mappings)
         n_unused: i64 = 0
@@ -182,8 +182,8 @@ class Numbering:
                 to_use[mapping] = 1
                 n_unused += 1
         if profile.n_mappings > 0:
-            traces.add_mapping(profile.mappings, 0, mapping_of[0], texts)
-        first_used: i64 = traces.n_mappings
+            numbered.add_mapping(profile.mappings, 0, mapping_of[0], texts)
+        first_used: i64 = numbered.n_mappings
         kept: i64 = 0
         size: i64 = 0
         begin: i64 = 0
@@ -210,15 +210,15 @@ class Numbering:
                         if mapping >= 0 and to_use[mapping] != 0:
                             to_use[mapping] = 0
                             n_unused -= 1
-                            if not traces.has_mapping(first_used, mapping_of[mapping]):
-                                traces.add_mapping(profile.mappings, mapping, mapping_of[mapping], texts)
+                            if not numbered.has_mapping(first_used, mapping_of[mapping]):
+                                numbered.add_mapping(profile.mappings, mapping, mapping_of[mapping], texts)
                 kept += 1
                 bounds[kept] = size
             begin, first_label = end, last_label
         self.stacks.make_room(kept, size)
         self.stacks.numbers_of(rows, bounds, kept, numbers)
-        traces.n_values = n_values
-        traces.end_profile(numbers, kept)
+        numbered.n_values = n_values
+        numbered.end_profile(numbers, kept)
 
     def label_set_of(self, profile: ProfileColumns, texts: vec[i64], begin: i64, end: i64) -> i64:
         """Return the number of the set of the labels from `begin` to `end` - 1 of a profile."""
@@ -357,8 +357,8 @@ class Renumbering:
 
 
 @final
-class TraceColumns:
-    """The traces of profiles: stacks and values, mappings (7 cells), inner columns.
+class NumberedColumns:
+    """Numbered profiles: stacks and values, mappings (7 cells), inner columns.
 
     The counts have an entry for each profile. There is room for `n_stacks` stacks and `n_values` values at
     first.
@@ -435,8 +435,8 @@ class TraceColumns:
             (int(self.n_stacks), int(self.n_values), int(self.n_mappings), int(self.n_inner_columns))
         )
 
-    def absorb(self, other: TraceColumns, numbers: Renumbering) -> None:
-        """Append the traces of other tables, which were absorbed with these numbers."""
+    def absorb(self, other: NumberedColumns, numbers: Renumbering) -> None:
+        """Append the profiles of other tables, which were absorbed with these numbers."""
         first: i64 = self.n_stacks
         self.stacks = stacks = room32(self.stacks, first + other.n_stacks)
         for i in range(other.n_stacks):

@@ -16,7 +16,7 @@ import numpy as np
 from pprof_merge.columns.ragged import first_appearance, rows_of_indexes
 from pprof_merge.merging.dictionary import Dictionary, Label
 from pprof_merge.merging.mapping_use import BUILD_ID, FILENAME
-from pprof_merge.merging.selection import Part, SelectedTraces
+from pprof_merge.merging.selection import Part, SelectedProfiles
 
 # Labels of a whole profile that are known from elsewhere, such as those of its series.
 GivenLabels = Mapping[str, str]
@@ -39,7 +39,7 @@ class Origin(NamedTuple):
 
 
 def origins_of(
-    dictionary: Dictionary, profiles: SelectedTraces, given: Sequence[GivenLabels]
+    dictionary: Dictionary, profiles: SelectedProfiles, given: Sequence[GivenLabels]
 ) -> list[Origin]:
     """Return the origin of each profile of a merge: by its given labels, or else by its own content."""
     strings = dictionary.strings()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pprof_merge.arrays import Int64s, Ints
-from pprof_merge.merging.traces import Traces
+from pprof_merge.merging.numbered import NumberedProfiles
 from pprof_merge.profile import Header
 
 
@@ -22,7 +22,7 @@ class Rows(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many entries of each kind a dictionary has."""
+    """The number of entries of each kind in a dictionary."""
 
     strings: int
     headers: int
@@ -56,7 +56,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """The dictionary entries and traces that were added to a collection after some mark."""
+    """The dictionary entries and profiles that were added to a collection after some mark."""
 
     entries: Entries
-    traces: Traces
+    profiles: NumberedProfiles

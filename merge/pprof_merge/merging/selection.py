@@ -1,4 +1,4 @@
-"""Traces: all those of a collection, and a selection of profiles from them, read part by part for a merge."""
+"""All profiles of a collection, and a selection of them, read part by part for a merge."""
 
 from __future__ import annotations
 
@@ -11,19 +11,12 @@ import numpy as np
 
 from pprof_merge.arrays import Bytes, Int32s, Int64s, Ints
 from pprof_merge.columns.ragged import offsets_of, rows_of_indexes
-from pprof_merge.merging.headers import column_order
-from pprof_merge.merging.traces import RAGGED, Traces
+from pprof_merge.merging.headers import SortKey, column_order
+from pprof_merge.merging.numbered import RAGGED, NumberedProfiles
 from pprof_merge.profile import Header, ValueType
 
-# A part has about this many samples, which bounds the memory of a merge besides the sums.
-_PART_TRACES = 1 << 16
-
-
-class SortKey(NamedTuple):
-    """The key that profiles are sorted by in a merge: the time in ns, then the SHA-256 of the protobuf."""
-
-    time_nanos: int
-    digest: bytes
+# The samples of a part, about, which bounds the memory of a merge besides the sums.
+_PART_SAMPLES = 1 << 16
 
 
 class Chunk(NamedTuple):
@@ -35,7 +28,7 @@ class Chunk(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The traces of p consecutive profiles of a selection: a chunk of samples, and columns as in `Traces`.
+    """p consecutive profiles of a selection: a chunk of samples, and columns as in `NumberedProfiles`.
 
     `mappings` are ragged by `mapping_offsets` (p + 1).
     """
@@ -47,9 +40,9 @@ class Part(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """Runs of profiles with one header that are consecutive both in the selection and in one `Traces`.
+    """Runs of profiles with one header that are consecutive both in the selection and in one block.
 
-    Run i has the profiles begins[i] to ends[i] - 1 of the traces with the index owners[i].
+    Run i has the profiles begins[i] to ends[i] - 1 of the block with the index owners[i].
     """
 
     owners: Ints
@@ -59,13 +52,13 @@ class _Runs(NamedTuple):
 
 
 class _RaggedColumn:
-    """One ragged column of several traces."""
+    """One ragged column of several blocks of profiles."""
 
     def __init__(self, columns: Sequence[Ints], counts: Sequence[Int64s]) -> None:
         self._columns = columns
-        # The offsets of all traces, one after another, and where those of each begin.
-        self._offsets = np.concatenate([offsets_of(of_traces) for of_traces in counts])
-        self._firsts = offsets_of(np.array([len(of_traces) + 1 for of_traces in counts]))
+        # The offsets of all blocks, one after another, and where those of each begin.
+        self._offsets = np.concatenate([offsets_of(of_block) for of_block in counts])
+        self._firsts = offsets_of(np.array([len(of_block) + 1 for of_block in counts]))
 
     def of(self, runs: _Runs) -> list[Any]:
         """Return this column for each run, as views."""
@@ -75,17 +68,17 @@ class _RaggedColumn:
         return [self._columns[owner][begin:end] for owner, begin, end in slices]
 
 
-class SelectedTraces:
-    """A selection of n profiles, by their `numbers` (n,) in the concatenation of `traces`, in any order.
+class SelectedProfiles:
+    """A selection of n profiles, by their `numbers` (n,) in the concatenation of `blocks`, in any order.
 
-    `headers` are those of the traces' dictionary. The attributes `times` and `durations` (n,) are in ns,
+    `headers` are those of the profiles' dictionary. The attributes `times` and `durations` (n,) are in ns,
     `digests` are (n, 32).
     """
 
-    def __init__(self, traces: Sequence[Traces], numbers: Ints, headers: Sequence[Header]) -> None:
-        self._traces, self._numbers, self._all_headers = [Traces.none(), *traces], numbers, headers
-        # The index of the traces that each profile is in, and its row there.
-        firsts = offsets_of(np.array([len(each) for each in self._traces]))
+    def __init__(self, blocks: Sequence[NumberedProfiles], numbers: Ints, headers: Sequence[Header]) -> None:
+        self._blocks, self._numbers, self._all_headers = [NumberedProfiles.none(), *blocks], numbers, headers
+        # The index of the block that each profile is in, and its row there.
+        firsts = offsets_of(np.array([len(each) for each in self._blocks]))
         self._owners = rows_of_indexes(firsts, numbers)
         self._rows = numbers - firsts[self._owners]
         self._headers: Int32s = self._column("headers")
@@ -97,15 +90,15 @@ class SelectedTraces:
         return len(self._numbers)
 
     def order(self) -> Int64s:
-        """Return the positions (n,) of the profiles in the order of merging: by time, then by digest."""
+        """Return the positions (n,) of the profiles in the order of merging, that of `SortKey`."""
         words = self.digests.view(">u8").astype(np.uint64)
         return np.lexsort((*words.T[::-1], self.times))
 
-    def take(self, positions: Int64s) -> SelectedTraces:
+    def take(self, positions: Int64s) -> SelectedProfiles:
         """Return the selection of the profiles at these positions, in this order."""
-        return SelectedTraces(self._traces[1:], self._numbers[positions], self._all_headers)
+        return SelectedProfiles(self._blocks[1:], self._numbers[positions], self._all_headers)
 
-    def in_merge_order(self) -> SelectedTraces:
+    def in_merge_order(self) -> SelectedProfiles:
         """Return the selection in the order of merging."""
         return self.take(self.order())
 
@@ -124,19 +117,19 @@ class SelectedTraces:
         return [self._all_headers[number] for number in self._headers[changes].tolist()]
 
     def parts(self, sample_types: tuple[ValueType, ...]) -> Iterator[Part]:
-        """Yield the traces of all profiles, in order, with the values of these types in this order.
+        """Yield all profiles, in order, with the values of these types in this order.
 
         Every profile must have all of the types.
         """
         stacks, values, mappings, inner_columns = (
             _RaggedColumn(
-                [getattr(traces, name) for traces in self._traces],
-                [getattr(traces, counts) for traces in self._traces],
+                [getattr(block, name) for block in self._blocks],
+                [getattr(block, counts) for block in self._blocks],
             )
             for name, counts in RAGGED.items()
         )
         n_stacks, n_mappings = self._column("stack_counts"), self._column("mapping_counts")
-        before = offsets_of(n_stacks)[:-1] // _PART_TRACES
+        before = offsets_of(n_stacks)[:-1] // _PART_SAMPLES
         begins = np.flatnonzero(np.diff(before, prepend=-1)).tolist()
         for begin, end in pairwise([*begins, len(self)]):
             runs = self._runs(begin, end)
@@ -179,7 +172,7 @@ class SelectedTraces:
 
     def _column(self, name: str) -> Any:
         """Return the entries (n,) of the selected profiles in a column with one row a profile."""
-        columns = [getattr(traces, name) for traces in self._traces]
+        columns = [getattr(block, name) for block in self._blocks]
         return np.concatenate(columns)[self._numbers]
 
 
@@ -197,12 +190,12 @@ def _rows(values: Int64s, header: Header) -> Int64s:
 
 
 class _Block(NamedTuple):
-    """Traces that were added together, the number of their first profile, and their memory in bytes.
+    """Profiles that were added together, the number of the first, and their memory in bytes.
 
     `nbytes` is 0 if the arrays are those of a segment, which somebody else accounts for.
     """
 
-    traces: Traces
+    profiles: NumberedProfiles
     first: int
     nbytes: int
 
@@ -211,8 +204,8 @@ def _first(block: _Block) -> int:
     return block.first
 
 
-class AllTraces:
-    """The traces of all profiles of a collection, numbered in the order in which they are added."""
+class AllProfiles:
+    """All profiles of a collection, numbered in the order in which they are added."""
 
     def __init__(self) -> None:
         self._blocks: list[_Block] = []
@@ -220,40 +213,40 @@ class AllTraces:
         self._by_digest: Int64s = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
-        return self._blocks[-1].first + len(self._blocks[-1].traces) if self._blocks else 0
+        return self._blocks[-1].first + len(self._blocks[-1].profiles) if self._blocks else 0
 
     @property
     def nbytes(self) -> int:
-        """The memory of the traces in bytes, without those of segments."""
+        """The memory of the profiles in bytes, without those of segments."""
         return sum(block.nbytes for block in self._blocks)
 
-    def add(self, traces: Traces) -> range:
+    def add(self, profiles: NumberedProfiles) -> range:
         """Add profiles; return their numbers."""
-        return self._add(traces, traces.nbytes)
+        return self._add(profiles, profiles.nbytes)
 
-    def add_segment(self, traces: Traces) -> None:
+    def add_segment(self, profiles: NumberedProfiles) -> None:
         """Add profiles whose arrays are those of a segment."""
-        self._add(traces, 0)
+        self._add(profiles, 0)
 
-    def replace_last(self, traces: Traces) -> None:
-        """Replace the traces of the last profiles by equal ones whose arrays are those of a segment."""
-        del self._blocks[bisect_left(self._blocks, len(self) - len(traces), key=_first) :]
-        self._add(traces, 0)
+    def replace_last(self, profiles: NumberedProfiles) -> None:
+        """Replace the last profiles by equal ones whose arrays are those of a segment."""
+        del self._blocks[bisect_left(self._blocks, len(self) - len(profiles), key=_first) :]
+        self._add(profiles, 0)
 
-    def since(self, number: int) -> list[Traces]:
-        """Return the traces of the profiles from `number` on, which must be the first of an addition."""
-        return [block.traces for block in self._blocks[bisect_left(self._blocks, number, key=_first) :]]
+    def since(self, number: int) -> list[NumberedProfiles]:
+        """Return the profiles from `number` on, which must be the first of an addition."""
+        return [block.profiles for block in self._blocks[bisect_left(self._blocks, number, key=_first) :]]
 
-    def find(self, number: int) -> tuple[Traces, int]:
-        """Return the traces that a profile is in, and its row there."""
+    def find(self, number: int) -> tuple[NumberedProfiles, int]:
+        """Return the profiles that a profile was added with, and its row there."""
         block = self._blocks[bisect_right(self._blocks, number, key=_first) - 1]
-        return block.traces, number - block.first
+        return block.profiles, number - block.first
 
     def with_digests(self, digests: Bytes) -> Int64s:
         """Return the number of the first profile with each of these digests (n, 32); -1 if there is none."""
         if not len(self):
             return np.full(len(digests), -1)
-        every = _as_strings(np.concatenate([block.traces.digests for block in self._blocks]))
+        every = _as_strings(np.concatenate([block.profiles.digests for block in self._blocks]))
         wanted = _as_strings(digests)
         if len(self._by_digest) < len(self):
             self._by_digest = np.argsort(every, kind="stable")
@@ -261,14 +254,14 @@ class AllTraces:
         found = self._by_digest[np.minimum(positions, len(self) - 1)]
         return np.where(every[found] == wanted, found, -1)
 
-    def select(self, numbers: Iterable[int], headers: Sequence[Header]) -> SelectedTraces:
+    def select(self, numbers: Iterable[int], headers: Sequence[Header]) -> SelectedProfiles:
         """Return the profiles with these numbers, in this order; `headers` are those of their dictionary."""
-        return SelectedTraces(self.since(0), np.fromiter(numbers, np.int64), headers)
+        return SelectedProfiles(self.since(0), np.fromiter(numbers, np.int64), headers)
 
-    def _add(self, traces: Traces, nbytes: int) -> range:
-        numbers = range(len(self), len(self) + len(traces))
+    def _add(self, profiles: NumberedProfiles, nbytes: int) -> range:
+        numbers = range(len(self), len(self) + len(profiles))
         if numbers:
-            self._blocks.append(_Block(traces, numbers.start, nbytes))
+            self._blocks.append(_Block(profiles, numbers.start, nbytes))
         return numbers
 
 

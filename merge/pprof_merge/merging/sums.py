@@ -1,4 +1,4 @@
-"""Sums of values by stack: a merge adds up traces in them, each profile as it is or times a factor."""
+"""Sums of values by stack: a merge adds up samples in them, each profile as it is or times a factor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pprof_merge.arrays import Bools, Int64s, Ints
+from pprof_merge.arrays import Int64s, Ints
 from pprof_merge.merging.selection import Chunk
 from pprof_merge.merging.weights import FACTOR_BITS
 
@@ -23,18 +23,10 @@ class Sums(Protocol):
         """Make room for the stacks 0 to `n_stacks` - 1, which are not fewer than before."""
 
     def add(self, chunk: Chunk) -> None:
-        """Add the values of a chunk of traces."""
+        """Add the values of a chunk."""
 
     def take(self, stacks: Ints) -> Int64s:
         """Return the sums of these stacks, (k, n_types)."""
-
-
-def nonzero_rows(values: Int64s) -> Bools:
-    """Return which rows (m,) of values (m, n_types) have a value that isn't 0."""
-    is_nonzero = np.zeros(len(values), np.bool_)
-    for column in values.T:  # faster than any(axis=1), which loops over rows
-        is_nonzero |= column != 0
-    return is_nonzero
 
 
 class PlainSums:

@@ -12,7 +12,7 @@ from pprof_merge.errors import UnfitForWeight
 from pprof_merge.merging.dictionary import Dictionary
 from pprof_merge.merging.headers import PGO_SAMPLE_TYPES, check_compatible
 from pprof_merge.merging.origins import GivenLabels, origins_of
-from pprof_merge.merging.selection import SelectedTraces
+from pprof_merge.merging.selection import SelectedProfiles
 from pprof_merge.merging.sums import WeightedSums
 from pprof_merge.merging.weights import Weighting, WeightInput, factors
 from pprof_merge.profile import Header
@@ -24,7 +24,7 @@ _LOWER_HALF = np.uint64((1 << 32) - 1)
 
 
 def weighted_sums(
-    weighting: Weighting, dictionary: Dictionary, profiles: SelectedTraces, given: Sequence[GivenLabels]
+    weighting: Weighting, dictionary: Dictionary, profiles: SelectedProfiles, given: Sequence[GivenLabels]
 ) -> WeightedSums:
     """Return empty sums for the merge of these profiles, which are in the order of merging.
 
@@ -67,7 +67,7 @@ def _column(header: Header) -> int:
     return next((column for column, each in enumerate(types) if each in PGO_SAMPLE_TYPES), 0)
 
 
-def _magnitudes(profiles: SelectedTraces, header: Header) -> Iterator[list[int]]:
+def _magnitudes(profiles: SelectedProfiles, header: Header) -> Iterator[list[int]]:
     """Yield, for each profile, the sum of its values' magnitudes in each sample type.
 
     The upper and lower 32 bits are added up separately, so that no sum overflows.
@@ -93,7 +93,7 @@ def _sums(rows: UInt64s, offsets: Int64s) -> UInt64s:
 
 
 def _groups(
-    label: str, dictionary: Dictionary, profiles: SelectedTraces, given: Sequence[GivenLabels]
+    label: str, dictionary: Dictionary, profiles: SelectedProfiles, given: Sequence[GivenLabels]
 ) -> list[Hashable]:
     """Return the instances or versions of each profile. A profile without an instance is one of its own."""
     if not label:

@@ -36,7 +36,7 @@ class Weighting(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether each profile counts as it is: no weight, no half-life."""
+        """True if each profile counts as it is: no weight, no half-life."""
         return self == PLAIN_WEIGHTING
 
     @property

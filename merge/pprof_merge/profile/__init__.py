@@ -13,7 +13,7 @@ from pprof_merge.profile.columns import ProfileColumns
 from pprof_merge.profile.header import Header, ValueType
 
 if TYPE_CHECKING:
-    from pprof_merge.profile.tables import Functions, Locations, Mappings, Samples, Tables
+    from pprof_merge.profile.records import Functions, Locations, Mappings, Samples, Tables
 
 __all__ = ["Header", "Profile", "ProfileColumns", "ValueType"]
 
@@ -63,9 +63,9 @@ class Profile:
     def tables(self) -> Tables:
         """All tables as NumPy's arrays."""
         if self._tables is None:
-            from pprof_merge.profile.tables import tables_of  # noqa: PLC0415 - imports NumPy
+            from pprof_merge.profile.records import records_of  # noqa: PLC0415 - imports NumPy
 
-            self._tables = tables_of(self.columns)
+            self._tables = records_of(self.columns)
         return self._tables
 
     def replace(
@@ -79,7 +79,7 @@ class Profile:
         strings: list[bytes] | None = None,
     ) -> Profile:
         """Return the profile with other tables in place of those that are given."""
-        from pprof_merge.profile.tables import Tables, columns_of  # noqa: PLC0415 - imports NumPy
+        from pprof_merge.profile.records import Tables, columns_of  # noqa: PLC0415 - imports NumPy
 
         tables = Tables(
             self.samples if samples is None else samples,

@@ -131,7 +131,7 @@ class Tables(NamedTuple):
     functions: Functions
 
 
-def tables_of(columns: ProfileColumns) -> Tables:
+def records_of(columns: ProfileColumns) -> Tables:
     """Return the tables that are in columns, on the same memory."""
     mappings = view64(columns.mappings, 10 * columns.n_mappings).reshape(-1, 10)
     unsigned = mappings.view(np.uint64)

@@ -1,4 +1,4 @@
-"""Traces: the interned form of profiles. A sample is the number of its stack, and its values."""
+"""Numbered profiles: each sample is the number of its stack, and its values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RAGGED = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Traces:
-    """The traces of p profiles, one profile's after another's. Numbers are those of a `Dictionary`.
+class NumberedProfiles:
+    """p profiles, one after another. Numbers are those of a `Dictionary`.
 
     One row a profile:
 
@@ -57,7 +57,7 @@ class Traces:
 
     @classmethod
     def none(cls) -> Self:
-        """Return the traces of no profile."""
+        """Return no profile."""
         numbers, int32s = np.zeros(0, np.int64), np.zeros(0, np.int32)
         return cls(
             headers=int32s,
@@ -76,10 +76,13 @@ class Traces:
 
     @classmethod
     def joined(cls, every: Sequence[Self]) -> Self:
-        """Return the given traces as one, in order."""
+        """Return all of the given profiles, in order."""
         from_none = [cls.none(), *every]
         return cls(
-            *(np.concatenate([getattr(traces, field.name) for traces in from_none]) for field in fields(cls))
+            *(
+                np.concatenate([getattr(numbered, field.name) for numbered in from_none])
+                for field in fields(cls)
+            )
         )
 
     @property
