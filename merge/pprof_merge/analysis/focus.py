@@ -14,7 +14,7 @@ from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import offsets_of, rows_of_indexes
 from pprof_merge.merging.batch import merge
 from pprof_merge.profile import Profile
-from pprof_merge.profile.tables import Lines, Locations, Samples
+from pprof_merge.profile.records import Lines, Locations, Samples
 
 # Whether a name matches a pattern.
 NameMatcher = Callable[[str], bool]

@@ -82,7 +82,7 @@ class Totals:
 
 @final
 class Uses:
-    """Mappings and lines of a merge, which are beside the tables. Profiles are added in any order.
+    """The mappings and lines of a merge that the tables lack. Profiles are added in any order.
 
     `main` (7 cells, or none) is the mapping of the main binary: the first one of the first profile that has
     any. `mappings` has 7 cells for each mapping that is used, by its number, with the attributes of its first

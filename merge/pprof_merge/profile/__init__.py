@@ -2,7 +2,7 @@
 
 Its tables refer to each other by row number, counted from 0; the ids of the wire format do not appear here.
 A string is a row number in `strings`. `header` has what is not a table, `columns` the tables as the engine
-works with them, and `tables` the same memory as NumPy's arrays, which are made when somebody looks at them.
+works with them, and `tables` the same memory as NumPy's arrays, which `records` makes on first use.
 """
 
 from __future__ import annotations
