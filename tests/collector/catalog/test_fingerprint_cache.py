@@ -78,7 +78,7 @@ _QUESTIONS = st.tuples(_SELECTIONS, st.lists(st.integers(0, 3), max_size=4))
     (_add, _SERIES_A, 1), (_add, _SERIES_A, 3), (_combine, _SERIES_A, 1), (_add, _SERIES_A, 9),
     (replace(_ALL, begin=2), [1, 1, 1]),
 ])  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 def test_a_cached_state_is_what_would_be_read(
     steps: list[tuple[Change, Series, int] | tuple[Selection, list[int]]],
 ) -> None:

@@ -46,7 +46,7 @@ def read(matchers: list[Matcher]) -> Selection:
     return selection_of(request)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(_STORED, st.lists(_MATCHERS, max_size=3), _VALUES)
 def test_a_selection_is_that_of_a_plain_filter(
     stored: list[dict[str, str]], matchers: list[Matcher], search: str
