@@ -90,7 +90,7 @@ class Uses:
     columns of its lines, for locations whose key lacks some of them. Of these columns Go keeps those that it
     sees first; this keeps the largest, which do not depend on the order.
 
-    Which profile is first is said by its key, a `SortKey`; of equal keys, by the order of adding.
+    Profiles are in the order of their keys, each a `SortKey`, and those of one key in the order of adding.
     """
 
     def __init__(self) -> None:
