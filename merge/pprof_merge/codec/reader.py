@@ -54,7 +54,7 @@ _HEADER_TEXTS: Final = (
     (DROP_FRAMES, "drop frames"),
     (KEEP_FRAMES, "keep frames"),
 )
-# Up to so many packed numbers are read without counting them first.
+# Up to this many packed numbers are read without counting them first.
 _SHORT_RUN: Final[i64] = 4096
 # The tag of locations that are packed.
 _PACKED_FRAMES: Final[i64] = 0x0A

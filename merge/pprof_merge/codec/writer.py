@@ -90,7 +90,7 @@ class Writer:
         self.at = 0
 
     def reserve(self, size: i64) -> vec[u8]:
-        """Return the column with room for so many bytes from `at` on."""
+        """Return the column with room for `size` bytes from `at` on."""
         if self.at >= self.piece_bytes:
             self.finish_piece()
         have: i64 = i64(len(self.chars))
@@ -238,7 +238,7 @@ def take_line(cells: vec[i64], lines: vec[i64], row: i64) -> None:
 
 
 def repeated_size(n: i64, size: i64) -> i64:
-    """Return the bytes of n repeated numbers whose varints have so many bytes, tags included."""
+    """Return the bytes of n repeated numbers whose varints have `size` bytes, tags included."""
     return 1 + size_of(size) + size if n > _LONGEST_UNPACKED else n + size
 
 

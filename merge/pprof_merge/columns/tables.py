@@ -38,7 +38,7 @@ class Slots:
         self.n_hashed: i64 = 0
 
     def make_slots(self, rows: i64) -> None:
-        """Make room for so many more rows."""
+        """Make room for this many more rows."""
         rows += self.count
         if rows > len(self.hashes):
             self.hashes = room(self.hashes, rows)
@@ -92,7 +92,7 @@ class Table(Slots):
         self.words: vec[i64] = zeros(1)
 
     def make_room(self, rows: i64, words: i64) -> None:
-        """Make room for so many more rows with so many words in all."""
+        """Make room for `rows` more rows with `words` words in all."""
         self.make_slots(rows)
         if self.n_hashed < self.count:
             self.hash_appended()
@@ -199,7 +199,7 @@ class IntTable(Slots):
         self.words: vec[i32] = zeros32(1)
 
     def make_room(self, rows: i64, words: i64) -> None:
-        """Make room for so many more rows with so many words in all."""
+        """Make room for `rows` more rows with `words` words in all."""
         self.make_slots(rows)
         if self.n_hashed < self.count:
             self.hash_appended()

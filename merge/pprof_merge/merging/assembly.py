@@ -87,8 +87,8 @@ class Uses:
     `main` (7 cells, or none) is the mapping of the main binary: the first one of the first profile that has
     any. `mappings` has 7 cells for each mapping that is used, by its number, with the attributes of its first
     use; the cells are those of `NumberedColumns`. `inner_columns` has, by the number of a location, the
-    columns of its lines, for locations whose key lacks some of them. Of these columns Go keeps those that it
-    sees first; this keeps the largest, which do not depend on the order.
+    columns of its lines, for locations whose key lacks some of them. Go keeps the columns that it sees first;
+    this keeps the largest, which do not depend on the order.
 
     Profiles are in the order of their keys, each a `SortKey`, and those of one key in the order of adding.
     """

@@ -390,7 +390,7 @@ class NumberedColumns:
         return first, last, first_inner, last_inner
 
     def room_for_values(self, more: i64) -> vec[i64]:
-        """Return the column of values with room for so many more."""
+        """Return the column of values with room for `more` values."""
         self.values = room(self.values, self.n_values + more)
         return self.values
 
