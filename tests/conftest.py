@@ -68,6 +68,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def is_left_out(item: pytest.Item) -> bool:
         of_folder, of_file = map(item.get_closest_marker, ("folder", "sqlite"))
+        if item.get_closest_marker("any_store") and (bucket or postgresql):
+            return True
         if item.get_closest_marker("bucket") and config.getoption("storage") != "s3":
             return True  # it does more with the Ceph than store in it
         if bucket and postgresql:

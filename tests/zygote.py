@@ -21,10 +21,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import thread
 from importlib import import_module
 from itertools import pairwise
-from multiprocessing import util
+from multiprocessing import forkserver, resource_tracker, util
 from pathlib import Path
 from select import select
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from types import MappingProxyType
 from typing import IO, Any, Final
 
@@ -176,6 +176,7 @@ def serve_forks() -> None:
     ):
         import_module(late)
 
+    _serve_once(main)
     # A child that neither collects nor frees what was imported leaves those pages shared.
     gc.collect()
     gc.freeze()
@@ -203,6 +204,49 @@ def serve_forks() -> None:
                 os.close(descriptor)
             children.add(child)
             orders.send(str(child).encode())
+
+
+def _serve_once(main: Callable[[list[str]], object]) -> None:
+    """Serve on a folder of its own and stop, so that children have what a first start computes.
+
+    That takes CPU time: imports within functions, and the caches of FastAPI and SQLAlchemy.
+    """
+    readable, writable = os.pipe()
+    outputs = [(number, os.dup(number)) for number in (1, 2)]
+    before = dict(os.environ)
+    with TemporaryDirectory() as home:
+        keys = Path(home, "keys")
+        keys.write_text("key\n")
+        os.environ |= {
+            "PGOF_BIND_ADDRESS": "127.0.0.1:0",
+            "PGOF_DIRECTORY": str(Path(home, "data")),
+            "PGOF_SUBMIT_AUTH_KEYS_FILE": str(keys),
+            "PGOF_MERGE_AUTH_KEYS_FILE": str(keys),
+        }
+        for number, _ in outputs:
+            os.dup2(writable, number)
+        os.close(writable)
+        stopping = threading.Thread(target=_stop_when_it_serves, args=(readable,))
+        stopping.start()
+        try:
+            main(["serve"])
+        finally:
+            for number, output in outputs:
+                os.dup2(output, number)
+                os.close(output)
+    # A child starts its own ones.
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]  # noqa: SLF001
+    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]  # noqa: SLF001
+    stopping.join()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def _stop_when_it_serves(readable: int) -> None:
+    with os.fdopen(readable) as log:
+        for line in log:
+            if '"serving"' in line:
+                os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _become(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:

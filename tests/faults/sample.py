@@ -1,4 +1,4 @@
-"""Which operations on disk a test strikes at: a few that a seed draws, or each in turn."""
+"""Which operations on disk a test strikes at: one or a few that a seed draws, or each in turn."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from random import Random
 from typing import Final, Protocol, TypeVar
 
 Point = TypeVar("Point")
-DRAWN: Final = 2
-_LONGEST_STRIDE: Final = 7
+DRAWN: Final = 1
+_LONGEST_STRIDE: Final = 11
 
 
 class Sample(Protocol):

@@ -27,6 +27,10 @@ def lane(tmp_path: Path, killable: KillableZygote) -> Iterator[Lane]:
         yield lane
 
 
+# A write that is cut short is tried with submits; each way of writing, with the rest.
+MODES = [Mode.FULL, pytest.param(Mode.SHORT, marks=pytest.mark.exhaustive)]
+
+
 def profiles() -> Iterator[str]:
     return (chr(letter) for letter in count(ord("a")))
 
@@ -72,7 +76,7 @@ def test_submits(lane: Lane, mode: Mode, sample: Sample) -> None:
     check_after_a_restart(lane, stored)
 
 
-@pytest.mark.parametrize("mode", [Mode.FULL, Mode.SHORT])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("send", [Server.merge, Server.combine])
 def test_merges(lane: Lane, mode: Mode, send: Callable[[Server], httpx.Response], sample: Sample) -> None:
     server = lane.start()
@@ -103,7 +107,7 @@ def test_merges(lane: Lane, mode: Mode, send: Callable[[Server], httpx.Response]
     check_after_a_restart(lane, stored)
 
 
-@pytest.mark.parametrize("mode", [Mode.FULL, Mode.SHORT])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_releases(tmp_path: Path, killable: KillableZygote, mode: Mode, method: str, sample: Sample) -> None:
     """Pipelines get the last release while there is no space for the next, whose request gets an error."""

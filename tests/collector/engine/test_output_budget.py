@@ -14,6 +14,8 @@ from tests.faults.stacks import profile_of
 from tests.merge.hostile_outputs import HOSTILE_OUTPUTS, attack
 from tests.server import Server, descendants
 
+pytestmark = pytest.mark.any_store
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from pgo_collector.errors import KeyMalformed
 from pgo_collector.http.keys import Key, Scope, digest_of, new_key
 
+pytestmark = pytest.mark.any_store
+
 DIGEST = hashlib.sha256(b"key").hexdigest()
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True)
 PATTERNS = st.from_regex(r"[a-z*][a-c.*-]{0,6}", fullmatch=True)

@@ -12,6 +12,8 @@ from pgo_collector.http.layers import AnswerCancelled
 from pgo_collector.routes.protocols import DIALECTS
 from starlette.types import Message, Receive, Scope, Send
 
+pytestmark = pytest.mark.any_store
+
 
 class Connection:
     """The server's end of one request, which the client can close."""

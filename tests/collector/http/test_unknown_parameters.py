@@ -14,6 +14,8 @@ import pytest
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 ALL = {
     "focus",
     "hide",

@@ -20,6 +20,8 @@ from tests.faults.stacks import tally
 from tests.merge.stacked import stacked
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 STACKS = {
     "main.main;shop.serve;shop.serve;json.Marshal": 30,
     "main.main;shop.serve;runtime.mallocgc": 20,

@@ -18,6 +18,8 @@ from pgo_collector.store.folder import DataFolder, folder_storage
 
 from tests.faults.stacks import profile_of
 
+pytestmark = pytest.mark.any_store
+
 DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 IDENTITIES = st.builds(Identity, st.integers(-(1 << 63), (1 << 63) - 1), DIGESTS)
 PARTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)

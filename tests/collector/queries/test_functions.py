@@ -18,6 +18,8 @@ from tests.merge.stacked import stacked
 from tests.merge.test_function_use import located
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -16,6 +16,8 @@ from tests.merge.stacked import stacked
 from tests.merge.tracked import BELOW, MS, US, Events, delayed, tracked
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

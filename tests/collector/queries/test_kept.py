@@ -16,6 +16,8 @@ from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.queries.kept import KeptAnswers
 
+pytestmark = pytest.mark.any_store
+
 SHOP, CART = (Selection(service, "cpu") for service in ("shop", "cart"))
 
 

@@ -28,6 +28,8 @@ from tests.collector.querying import call
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 _PYTHON = tracer_profile(
     [
         ("work", {"cpu-time": 30, "cpu-samples": 3, "wall-time": 40, "wall-samples": 4}, 1),

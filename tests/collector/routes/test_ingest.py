@@ -18,6 +18,8 @@ from tests.collector.pushing import basic, form, ingest, stored, without_start_l
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 SPY = {"pyroscope_spy": "unknown"}
 
 

@@ -21,6 +21,8 @@ from tests.collector.exporting import Export, of_stack, speaks_grpc
 from tests.collector.pushing import stored
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 METHOD = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
 

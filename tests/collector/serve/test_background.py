@@ -10,6 +10,8 @@ from pgo_collector import background
 from pgo_collector.background import BackgroundTasks
 from structlog.testing import capture_logs
 
+pytestmark = pytest.mark.any_store
+
 
 class Failing:
     """Fails a few times, then runs on."""

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import httpx
+import pytest
 from blockbuster import blockbuster_ctx
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.hooks.deliveries import Deliveries
@@ -28,6 +29,8 @@ from structlog.testing import capture_logs
 from tests.faults.stacks import profile_of, tally
 from tests.receiver import Receiver
 from tests.server import bearer
+
+pytestmark = pytest.mark.any_store
 
 
 async def use(client: httpx.AsyncClient) -> None:

@@ -183,6 +183,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Code:
 
 @pytest.mark.folder
 @pytest.mark.sqlite
+@pytest.mark.exhaustive  # the next test has the data folder of the version before
 def test_one_machine_is_updated_under_load_and_back(tmp_path: Path, before: Code | None) -> None:
     """Clients send again what falls into the gap between two processes, as the agent does.
 

@@ -9,6 +9,8 @@ from pydantic import HttpUrl
 
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:

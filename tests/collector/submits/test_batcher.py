@@ -21,6 +21,8 @@ from tests.collector.bounds import BOUNDS
 from tests.faults.stacks import profile_of
 from tests.merge.malformed import MALFORMED
 
+pytestmark = pytest.mark.any_store
+
 _LIMITS = Limits(inflated_bytes=100_000)
 _BODIES = [
     *(SubmittedBody(profile_of(stack), "cpu") for stack in "abc"),

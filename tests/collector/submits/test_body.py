@@ -14,6 +14,8 @@ from pgo_collector.submits.body import BodyBound, BodyReader
 from starlette.requests import Request
 from starlette.types import Message
 
+pytestmark = pytest.mark.any_store
+
 _PIECE = 200 << 10
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 PROTO = "application/proto"
 ROUTES = {
     "/v1/submit": "application/octet-stream",

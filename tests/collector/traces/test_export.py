@@ -21,6 +21,8 @@ from tests.collector.tracing import KEY, kept, signed, tracing, wait_until_count
 from tests.faults.stacks import profile_of
 from tests.server import bearer
 
+pytestmark = pytest.mark.any_store
+
 _PATIENCE_SECONDS = 120.0
 
 

@@ -12,6 +12,8 @@ from pgo_collector.traces import signing
 from pgo_collector.traces.keys import TraceKeys
 from pgo_collector.traces.signing import Origin, Verifier, new_origin, sign, sign_as_osprofiler, uuids_of
 
+pytestmark = pytest.mark.any_store
+
 KEY, OTHER = b"a-trace-key-of-some-length", b"another-key-of-some-length"
 
 

@@ -9,6 +9,8 @@ import pytest
 from pgo_collector.traces.outlets import Outlet, RequestTrace
 from pgo_collector.traces.spans import Span
 
+pytestmark = pytest.mark.any_store
+
 _HOUR = 3600.0
 
 

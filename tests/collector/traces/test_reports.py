@@ -19,6 +19,8 @@ from pprof_proto.profile_pb2 import Profile
 from tests.collector.tracing import KEY, OLD_KEY, check_times, counted, requests_of, tracing
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 _SECOND = 1_000_000  # in µs
 
 

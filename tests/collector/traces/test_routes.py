@@ -18,6 +18,8 @@ from tests.collector.tracing import KEY, kept, signed, tracing, wait_until_count
 from tests.faults.stacks import profile_of
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 KEYS = """\
 key-of-any
 key-of-shop service=shop

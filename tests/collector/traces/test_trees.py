@@ -16,6 +16,8 @@ from pgo_collector.traces.waterfall import page_of, table_of
 from pprof_merge import decode, merge
 from pprof_proto.profile_pb2 import Profile
 
+pytestmark = pytest.mark.any_store
+
 EVIL = '<script>alert(1)</script>\x1b[31m"\\\n'
 
 

@@ -16,6 +16,8 @@ from tests.merge.stacked import stacked
 from tests.merge.tracked import MS, US, Events, delayed, tracked
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 HOUR = DAY // 24
 MIDNIGHT = EPOCH - EPOCH % DAY
 PATH = "/ui/services/waits/latency"

@@ -21,6 +21,8 @@ from tests.faults.stacks import tally
 from tests.merge.stacked import stacked
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 MINUTE = 60 * 10**9
 
 

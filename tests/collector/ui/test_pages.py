@@ -19,6 +19,8 @@ from tests.merge.stacked import stacked
 from tests.oracle.oracle import go_root
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 DAY = 86400 * 10**9
 NOW = time.time_ns() // DAY * DAY - DAY
 PATHS = ("", "/top", "/diff", "/function", "/series", "/build")

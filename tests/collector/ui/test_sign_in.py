@@ -20,6 +20,8 @@ from tests.collector.visitor import Page, Visitor
 from tests.faults.stacks import profile_of
 from tests.server import Server, bearer, fingerprint
 
+pytestmark = pytest.mark.any_store
+
 COOKIE = "pgo_session"
 HOST = "collector.example"
 

@@ -16,6 +16,8 @@ from tests.collector.ui.test_pages import assert_ours
 from tests.collector.visitor import Page, Visitor
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:

@@ -138,6 +138,7 @@ def test_a_scheduler_that_went_before_is_noticed(filled: Server, go_profiles: li
     assert not filled.events("unexpected error")
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_stops_logs_no_error_of_a_client_that_connects_again(filled: Server) -> None:
     with DaskCluster() as cluster:
         use(filled, cluster)

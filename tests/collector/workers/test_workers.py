@@ -20,6 +20,8 @@ from tests.faults.stacks import profile_of, tally
 from tests.processes import stat_of
 from tests.server import Server, descendants
 
+pytestmark = pytest.mark.any_store
+
 
 def workers_of(server: Server) -> list[int]:
     """Return the processes that the fork server has forked."""
