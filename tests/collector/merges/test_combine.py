@@ -53,10 +53,10 @@ def test_only_the_exact_value_true_combines(shared: Server, query: str) -> None:
 @pytest.mark.parametrize(
     "query", ["AND_COMBINE=true", "and_combine=false&and_combine=true", "and_combine=true&other=1"]
 )
-def test_what_is_not_certainly_a_combine_is_refused(server: Server, query: str) -> None:
-    submit_all(server, "a", "b")
-    answer = server.client.post(f"/v1/merge?{query}", headers=bearer(Server.merge_key))
-    assert (answer.status_code, len(server.blobs())) == (400, 2)
+def test_what_is_not_certainly_a_combine_is_refused(shared: Server, query: str) -> None:
+    submit_all(shared, "a", "b")
+    answer = shared.client.post(f"/v1/merge?{query}", headers=bearer(Server.merge_key))
+    assert (answer.status_code, len(shared.blobs())) == (400, 2)
     assert "and_combine" in answer.json()["detail"] or "other" in answer.json()["detail"]
 
 

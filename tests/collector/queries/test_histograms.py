@@ -61,12 +61,14 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("type_", LATENCY_TYPES)
-def test_every_tracker_has_a_type_of_its_own(server: Server, type_: str) -> None:
-    store(server, tracked(CALM, tracker=type_), service="db", type=type_)
-    assert [each["type"] for each in asked(server, "/v1/services")["services"][0]["types"]] == [type_]
-    assert buckets(asked(server, "/v1/histogram", service="db", type=type_)) == events([CALM])
+def test_every_tracker_has_a_type_of_its_own(shared: Server, type_: str) -> None:
+    query = {"service": f"tracked-{type_}", "type": type_}
+    store(shared, tracked(CALM, tracker=type_), **query)
+    listed = {each["service"]: each["types"] for each in asked(shared, "/v1/services")["services"]}
+    assert [each["type"] for each in listed[query["service"]]] == [type_]
+    assert buckets(asked(shared, "/v1/histogram", **query)) == events([CALM])
     for format_, why in (("go", "Go's compiler needs samples in"), ("llvm", "not CPU time")):
-        refusal = server.merge(format_=format_, query={"service": "db", "type": type_})
+        refusal = shared.merge(format_=format_, query=query)
         assert refusal.status_code == 422
         assert why in refusal.json()["detail"]
 
