@@ -1,33 +1,114 @@
-"""The interface to metrics, which the collector reports to, and its null implementation."""
+"""Metrics: what is counted and timed, declared once each, and the interface that the collector reports to.
+
+    metrics.count(DELIVERIES, "failed", amount=2)
+    metrics.observe(TASKS, seconds, "merge_blobs")
+
+To add a metric, declare it here, add it to METRICS, and report to it. Values that are read at each scrape are
+in `gauges`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sized
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from pgo_collector.connections.connection_pool import REFUSALS
 from pgo_collector.metrics.gauges import Gauges
+
+_REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_TASK_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Count(NamedTuple):
+    """A number that only rises: its name without `pgo_collector_` and `_total`, its help text and its labels.
+
+    The `known` values of the one label are 0 from the start, so that the first count is an increase.
+    """
+
+    name: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+    known: tuple[tuple[str, ...], ...] = ()
+
+
+class Duration(NamedTuple):
+    """A histogram of seconds, with the upper bounds of its buckets."""
+
+    name: str
+    meaning: str
+    labels: tuple[str, ...]
+    buckets: tuple[float, ...]
+
+
+class Moment(NamedTuple):
+    """The time of the last event, in s since 1970."""
+
+    name: str
+    meaning: str
+    labels: tuple[str, ...]
+
+
+REQUESTS = Count("requests", "Finished requests.", ("route", "method", "status"))
+REQUEST_SECONDS = Duration(
+    "request_seconds",
+    "Time from the head of a request to the end of its answer, in seconds.",
+    ("route", "method"),
+    _REQUEST_SECONDS,
+)
+RECEIVED = Count("received_bytes", "Bytes of request bodies received.", ("route",))
+SENT = Count("sent_bytes", "Bytes of response bodies sent.", ("route",))
+SUBMITS = Count(
+    "submits",
+    "Submits, by outcome: stored, duplicate, or refused for a reason.",
+    ("outcome", "reason"),
+    known=(("stored", ""), ("duplicate", "")),
+)
+KEY_USED = Moment(
+    "key_used_timestamp_seconds",
+    "When a key was last used, by the key's name, or its fingerprint if it has none.",
+    ("key",),
+)
+TASKS = Duration(
+    "task_seconds",
+    "Time from the request for a worker's task to its end, in seconds, with the wait for a worker.",
+    ("task",),
+    _TASK_SECONDS,
+)
+DELIVERIES = Count(
+    "deliveries",
+    "Attempts to deliver an event, and dropped events, by outcome.",
+    ("outcome",),
+    known=(("delivered",), ("failed",), ("gone",), ("too_old",), ("too_many",)),
+)
+REFUSED = Count(
+    "connections_refused",
+    "Connections refused or closed, and requests refused before they reached a route, by reason.",
+    ("reason",),
+    known=tuple((reason,) for reason in REFUSALS),
+)
+# All of them, in the order of the exposition.
+METRICS: tuple[Count | Duration | Moment, ...] = (
+    REQUESTS, REQUEST_SECONDS, RECEIVED, SENT, SUBMITS, KEY_USED, TASKS, DELIVERIES, REFUSED,
+)  # fmt: skip
 
 
 class Metrics(Protocol):
     """Counts and times. Only `exposition` blocks."""
+
+    def count(self, metric: Count, *labels: str, amount: float = 1) -> None:
+        """Add to a count, with a value for each of its labels."""
+
+    def observe(self, metric: Duration, seconds: float, *labels: str) -> None:
+        """Add a duration, with a value for each of its labels."""
 
     def around(self, layers: ASGIApp, app: FastAPI, submits: Container[str]) -> ASGIApp:
         """Return the middleware of an application with one more around it that measures its requests.
 
         `submits` has the templates of the routes that store profiles.
         """
-
-    def observe_task(self, name: str, seconds: float) -> None:
-        """Record that a worker ended a task `seconds` after it was requested."""
-
-    def count_deliveries(self, outcome: str, count: int) -> None:
-        """Count events whose delivery had an outcome."""
-
-    def count_refused(self, reason: str) -> None:
-        """Count a connection that was refused or closed, or a request refused before it reached a route."""
 
     def register_connections(self, connections: Sized) -> None:
         """Read the number of open connections on each scrape from now on."""
@@ -42,18 +123,15 @@ class Metrics(Protocol):
 class NoMetrics:
     """The null implementation, for a collector without metrics."""
 
+    def count(self, metric: Count, *labels: str, amount: float = 1) -> None:
+        """Do nothing."""
+
+    def observe(self, metric: Duration, seconds: float, *labels: str) -> None:
+        """Do nothing."""
+
     def around(self, layers: ASGIApp, app: FastAPI, submits: Container[str]) -> ASGIApp:  # noqa: ARG002 - see Metrics
         """Return the middleware as it is."""
         return layers
-
-    def observe_task(self, name: str, seconds: float) -> None:
-        """Do nothing."""
-
-    def count_deliveries(self, outcome: str, count: int) -> None:
-        """Do nothing."""
-
-    def count_refused(self, reason: str) -> None:
-        """Do nothing."""
 
     def register_connections(self, connections: Sized) -> None:
         """Do nothing."""

@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
 from math import ceil, isfinite
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
-from pgo_collector.metrics.metrics import OFF, Metrics
+from pgo_collector.metrics.metrics import DELIVERIES, OFF, REFUSED, TASKS, Metrics
 from pgo_collector.metrics.prometheus import PrometheusMetrics
 from pgo_collector.model.facts import unannounced
 from pgo_collector.model.profile_types import CPU
@@ -117,7 +118,12 @@ async def open_store(
     )
     folder.ensure_temp_folder()
     async with (
-        Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers,
+        Workers(
+            settings.workers,
+            bounds,
+            folder.rows,
+            lambda task, seconds: metrics.observe(TASKS, seconds, task),
+        ) as workers,
         open_bulk(settings, workers, folder.new_part) as bulk,
     ):
         # Not before: the fork server must not begin with the threads of a client of an object store.
@@ -175,7 +181,7 @@ async def _serve(settings: Settings) -> None:
         gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
         descriptors = raise_descriptor_limit() - (settings.grpc_connections if settings.grpc_address else 0)
         limits = ConnectionLimits.of(settings, descriptors, BACKLOG)
-        connections = ConnectionPool(limits, metrics.count_refused)
+        connections = ConnectionPool(limits, partial(metrics.count, REFUSED))
         metrics.register_connections(connections)
         stopping = asyncio.Event()
         server = _Server(_server_config(gate, settings), connections, grpc_listener(gate, settings), stopping)
@@ -333,7 +339,7 @@ def _deliveries(
         endpoint,
         max_days=settings.webhook_days,
         max_events=settings.webhook_events_kept,
-        observe=metrics.count_deliveries,
+        observe=lambda outcome, count: metrics.count(DELIVERIES, outcome, amount=count),
         tracing=tracing,
     )
 

@@ -15,6 +15,7 @@ from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
+from pgo_collector.metrics.metrics import DELIVERIES
 from pgo_collector.metrics.prometheus import PrometheusMetrics
 from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.serve.server import open_store
@@ -94,7 +95,12 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
             endpoint = Endpoint(receiver.url, secret_file, 5)
             locks = Locks(store.catalog.database.leases)
             deliveries = Deliveries(
-                store, locks, endpoint, max_days=1, max_events=100, observe=metrics.count_deliveries
+                store,
+                locks,
+                endpoint,
+                max_days=1,
+                max_events=100,
+                observe=lambda outcome, count: metrics.count(DELIVERIES, outcome, amount=count),
             )
             following = [asyncio.create_task(each.run()) for each in (keys, deliveries)]
             warming, background = Warming(store, opened.tasks), BackgroundTasks({})
