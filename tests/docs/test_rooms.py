@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from pgo_collector.routes.protocols import PROTOCOLS
 
 from tests.merge.doors import DOORS
 from tools.site.rooms import FLOORS, PICTURE, picture
@@ -25,6 +26,12 @@ def imports_of(file: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     return found
+
+
+def names_imported_by(file: Path) -> set[str]:
+    """Return the modules that a file imports, and the dotted names that it imports from them."""
+    nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+    return imports_of(file) | {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
 
 
 def rooms(folder: str) -> list[tuple[Path, str]]:
@@ -153,15 +160,22 @@ def test_the_committed_picture_is_of_these_rooms() -> None:
     assert PICTURE.read_text() == picture(), "call `make docs`"
 
 
-def test_no_protocol_uses_the_folder_of_another() -> None:
-    routes = ROOT / "collector/pgo_collector/routes"
-    protocols = {door.parent.name for door in routes.glob("*/__init__.py")} - {"push"}
-    assert protocols
+def test_no_protocol_uses_what_is_of_another() -> None:
+    routes, module = ROOT / "collector/pgo_collector/routes", "pgo_collector.routes"
+    protocols = {protocol.name for protocol in PROTOCOLS}
     crossed = [
-        f"{file.relative_to(ROOT)} imports {module}"
-        for file in routes.rglob("*.py")
-        for module in imports_of(file)
-        if module.startswith("pgo_collector.routes.") and file.parent != routes
-        if module.split(".")[2] in protocols - {file.parent.name}
+        f"{file.relative_to(ROOT)} imports {imported}"
+        for file, own in rooms("collector/pgo_collector/routes")
+        if file != routes / "protocols.py"
+        for imported in names_imported_by(file)
+        if imported.startswith(f"{module}.") and imported.split(".")[2] in protocols - {own}
     ]
     assert not crossed, "what several protocols need stands in routes/push"
+
+
+def test_each_protocol_has_a_folder_or_a_module_of_its_name() -> None:
+    routes = ROOT / "collector/pgo_collector/routes"
+    folders = {door.parent.name for door in routes.glob("*/__init__.py")} - {"push"}
+    names = {protocol.name for protocol in PROTOCOLS}
+    assert folders <= names
+    assert {f"{name}.py" for name in names - folders} <= {file.name for file in routes.glob("*.py")}

@@ -60,10 +60,19 @@ class Protocol(NamedTuple):
     others: tuple[str, ...] = ()
 
     @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Return the beginnings of paths that are the protocol's, sorted."""
+        return tuple(sorted(prefix for dialect in self.dialects for prefix in dialect.prefixes))
+
+    @property
     def paths(self) -> tuple[str, ...]:
-        """Its paths, sorted; one that ends with `/` or `.` stands for all that begin with it."""
-        own = {path for dialect in self.dialects for path in (*dialect.prefixes, *dialect.others)}
+        """Return the whole paths that are the protocol's besides those of its prefixes, sorted."""
+        own = {path for dialect in self.dialects for path in dialect.others}
         return tuple(sorted(own | {*self.others}))
+
+    def has_path(self, path: str) -> bool:
+        """Return whether a path is the protocol's."""
+        return path.startswith(self.prefixes) or path in self.paths
 
 
 def _profefe(parts: Parts) -> Iterator[APIRouter]:
