@@ -274,7 +274,7 @@ def test_an_answer_of_something_else(server: Server, github: Forge) -> None:
     github.answer = lambda *_: (200, {"login": "<here>", "default_branch": "main"})  # type: ignore[method-assign]
     finished = run(github, release(server), "--tries", "1")
     assert finished.returncode == 1
-    assert "no pull request" in finished.stderr
+    assert "isn't a pull request" in finished.stderr
 
 
 def test_names_from_profiles_are_no_mark_up(github: Forge, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,8 +16,7 @@ from tests.faults.sample import Sample
 from tests.merge.test_binary import FLAGS, SOURCE
 from tests.server import Server, bearer
 
-_MISSING = [tool for tool in ("clang", "llvm-symbolizer") if shutil.which(tool) is None]
-pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"missing: {', '.join(_MISSING)}")
+pytestmark = pytest.mark.system("clang", "llvm-symbolizer")
 
 
 def built(folder: Path, constant: int) -> bytes:

@@ -12,6 +12,8 @@ from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.azurite import Azurite
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def environment(azurite: Azurite) -> dict[str, str]:

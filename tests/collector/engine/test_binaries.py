@@ -23,8 +23,7 @@ from tests.merge.command import pprof_merge
 from tests.merge.test_binary import FLAGS, SOURCE, sampled
 from tests.server import Server, bearer
 
-_MISSING = [tool for tool in ("clang", "llvm-symbolizer", "objcopy") if shutil.which(tool) is None]
-pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"missing: {', '.join(_MISSING)}")
+pytestmark = pytest.mark.system("clang", "llvm-symbolizer", "objcopy")
 
 LLVM = {"service": "shop", "format": "llvm"}
 
