@@ -225,11 +225,11 @@ def test_each_profile_that_the_node_takes_on_its_schedule_has_a_trace(tmp_path: 
         traced = ("--trace", server.home / "trace_keys")
         with Serving(tmp_path, *pushing, *kept_in, *traced, "--executable", NAME) as node:
             deadline = time.monotonic() + _PATIENCE_SECONDS
-            while "pgo-collector trace show" not in node.log:
+            while "profile sent" not in node.log:
                 assert time.monotonic() < deadline, node.log
                 time.sleep(0.1)
             assert node.stop() == 0
-            traces = re.findall(r"pgo-collector trace show ([0-9a-f]{32})\b", node.log)
+            traces = re.findall(r"profile sent: .* trace=([0-9a-f]{32})\b", node.log)
         assert len({*traces}) == len(traces)
         for trace in traces:
             above = ["agent", "sample", "spool", "send", "proxy", "POST /v1/submit"]
