@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-# The names of tests that failed in this run of CI, one a line, over all stages.
+# The names of tests that failed in this stage of CI, one a line.
 SECOND_TRIES = Path(".dev/second-tries")
 # A busy machine makes one wait too long, or two. Three failed tests are a fault, of the code or of the tests.
 MOST_SECOND_TRIES = 2
@@ -43,7 +43,8 @@ def why_no_second_try(report: Path, tried: Path = SECOND_TRIES) -> str:
     names = tried.read_text().splitlines()
     if len(names) > MOST_SECOND_TRIES:
         every = ", ".join(names)
-        return f"{len(names)} tests failed in this run; at most {MOST_SECOND_TRIES} get a second try: {every}"
+        most = MOST_SECOND_TRIES
+        return f"{len(names)} tests failed in this stage; at most {most} get a second try: {every}"
     return ""
 
 
