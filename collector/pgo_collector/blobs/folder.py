@@ -91,7 +91,6 @@ class FolderStorage(NamedTuple):
         folders: dict[Path, list[str]] = {}
         for blob in blobs:
             path = self.root / blob.name
-            in_file = isinstance(blob.content, Path)
             part = blob.content if isinstance(blob.content, Path) else new_part(self.incoming)
             try:
                 with span("store", "write blob", size=blob.size):
@@ -107,7 +106,7 @@ class FolderStorage(NamedTuple):
             except OSError as error:
                 failures[blob.name] = error
             finally:
-                if not in_file:
+                if part is not blob.content:
                     with suppress(OSError):  # one that stays is swept at the next start
                         part.unlink(missing_ok=True)
         for each, inside in folders.items():
