@@ -14,10 +14,11 @@ PYTEST = $(BIN)/python -m pytest --dist=worksteal --numprocesses=$(or $(WORKERS)
 # A stage of `make test-all` keeps the names of its failed tests and its report apart from other stages.
 STAGE = $(PYTEST) -o cache_dir=.dev/cache/$@ --junitxml=.dev/$@.xml
 # The merge and its formats; HTTP without a socket, or to one server; the docs. These take long:
-LONG := $(addprefix tests/,$(addsuffix .py,docs/test_prose docs/test_site merge/test_against_pprof_command \
-	merge/test_chunks merge/test_cli merge/test_function_use merge/test_hostile merge/test_hostile_outputs \
-	merge/test_leaks merge/test_rules))
-QUICK := tests/proto $(filter-out $(LONG),$(wildcard tests/docs/test_*.py tests/merge/test_*.py)) \
+LONG := $(addprefix tests/,$(addsuffix .py,docs/test_prose docs/test_site merge/test_chunks \
+	merge/analysis/test_function_use merge/analysis/test_rules merge/codec/test_hostile \
+	merge/command/test_against_pprof_command merge/command/test_cli merge/formats/test_hostile_outputs \
+	merge/merging/test_leaks))
+QUICK := tests/proto $(filter-out $(LONG),$(wildcard tests/docs/test_*.py tests/merge/test_*.py tests/merge/*/test_*.py)) \
 	$(addprefix tests/collector/,$(addsuffix .py,catalog/test_catalog http/test_layers http/test_key http/test_routes model/test_names \
 	routes/test_profefe_faults routes/test_profefe_ids serve/test_background serve/test_event_loop \
 	starting/test_starting store/test_store submits/test_batcher))
@@ -35,7 +36,7 @@ CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEME
 SHARED := tests/collector tests/faults/test_model.py
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
 # They use all that is imported, need nothing but Python, and take few seconds each.
-LOWEST_TESTS := tests/merge/test_tables.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
+LOWEST_TESTS := tests/merge/test_exported_members.py tests/merge/columns/test_tables.py tests/merge/analysis/test_timeline.py \
 	tests/collector/serve/test_event_loop.py tests/collector/serve/test_settings.py tests/collector/catalog/test_catalog.py \
 	tests/collector/http/test_routes.py tests/agent/test_collector.py tests/agent/serve/test_serve.py \
 	tests/agent/scrape/test_kubernetes.py::test_pods_are_listed_page_by_page

@@ -37,7 +37,7 @@ from tests.collector.routes.test_autopgo import post as post_to_autopgo
 from tests.collector.routes.test_otlp_grpc import METHOD as EXPORT
 from tests.collector.routes.test_parca import WRITE_RAW, request_of, write
 from tests.faults.stacks import EPOCH, SECOND, profile_of
-from tests.merge.test_binary import FLAGS, SOURCE, sampled
+from tests.merge.binary.program import FLAGS, SOURCE, sampled
 from tests.oracle.mutation import PROFILE, Schema, mutate_bytes, mutate_fields
 from tests.server import Server, bearer
 

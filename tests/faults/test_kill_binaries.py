@@ -13,7 +13,7 @@ from tests.faults.campaign import kill_at_points, lanes_in
 from tests.faults.killer import Mode
 from tests.faults.lane import KillableZygote, Lane
 from tests.faults.sample import Sample
-from tests.merge.test_binary import FLAGS, SOURCE
+from tests.merge.binary.program import FLAGS, SOURCE
 from tests.server import Server, bearer
 
 pytestmark = pytest.mark.system("clang", "llvm-symbolizer")

@@ -12,7 +12,7 @@ from pprof_proto.profile_pb2 import Line, Location, Profile
 
 from tests.interop.curl import Client
 from tests.interop.native_program import SOURCE, clang, converted, needs_clang_and_perf, recorded, run
-from tests.merge.command import pprof_merge
+from tests.merge.command.installed import pprof_merge
 from tests.server import Server
 
 pytestmark = needs_clang_and_perf

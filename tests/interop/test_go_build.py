@@ -14,7 +14,7 @@ import pytest
 from tests.collector.pushing import assert_pushed, one, push, without_start_lines
 from tests.interop.curl import Client, total
 from tests.interop.go_toolchain import go
-from tests.merge.command import pprof_merge
+from tests.merge.command.installed import pprof_merge
 from tests.server import Server
 
 pytestmark = pytest.mark.system("curl")

@@ -13,10 +13,10 @@ from pprof_merge import inflate
 from pprof_proto.profile_pb2 import Profile
 
 from tests.interop.go_toolchain import ENVIRONMENT, ROOT, go
-from tests.merge.command import pprof_merge
+from tests.merge.command.installed import pprof_merge
 from tests.oracle.oracle import GO
 
-pytestmark = pytest.mark.exhaustive  # tests/merge/test_report.py has the tables of made-up programs
+pytestmark = pytest.mark.exhaustive  # tests/merge/analysis/test_report.py has the tables of made-up programs
 
 # A generic function, a method, a closure, one that is always inlined, and assembly.
 KINDS = (

@@ -14,7 +14,7 @@ from pprof_merge import ENGINE, compiled
 from pprof_merge.compiled import INTERPRETED
 
 from tests.campaign import engines
-from tests.merge.command import PPROF_MERGE
+from tests.merge.command.installed import PPROF_MERGE
 
 needs_compiled = pytest.mark.skipif(ENGINE != "compiled", reason="needs gcc and Python's headers: make setup")
 

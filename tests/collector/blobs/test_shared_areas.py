@@ -34,7 +34,7 @@ from tests.collector.releases_seen import listed, state
 from tests.faults.stacks import profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.interop.postgres_cluster import Cluster
-from tests.merge.test_binary import SOURCE
+from tests.merge.binary.program import SOURCE
 from tests.server import Server
 
 pytestmark = pytest.mark.bucket

@@ -19,8 +19,8 @@ import pytest
 from pprof_merge.binary import Binary, BinaryLimits
 from pprof_proto.profile_pb2 import Profile
 
-from tests.merge.command import pprof_merge
-from tests.merge.test_binary import FLAGS, SOURCE, sampled
+from tests.merge.binary.program import FLAGS, SOURCE, sampled
+from tests.merge.command.installed import pprof_merge
 from tests.server import Server, bearer
 
 pytestmark = pytest.mark.system("clang", "llvm-symbolizer", "objcopy")

@@ -13,9 +13,9 @@ from pprof_merge.analysis import Place
 from tests.collector.conftest import PROFILES
 from tests.collector.queries.test_queries import asked, refused, store
 from tests.collector.visitor import Visitor
+from tests.merge.analysis.test_function_use import located
 from tests.merge.go_use import go_peek
 from tests.merge.stacked import stacked
-from tests.merge.test_function_use import located
 from tests.server import Server
 
 pytestmark = pytest.mark.any_store

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.merge.command import pprof_merge
+from tests.merge.command.installed import pprof_merge
 from tests.merge.differential import canonical, read
 from tests.oracle.builder import World, seeded
 from tests.oracle.content import content, difference

@@ -20,10 +20,10 @@ from pprof_merge import Collection, Limits, MalformedProfile, ProfileError, deco
 from pprof_merge.codec import GZIP_MAGIC, decoding, summaries
 from pprof_merge.codec.other_formats import other_format
 
-from tests.merge.command import pprof_merge
+from tests.merge.command.installed import pprof_merge
 from tests.oracle.oracle import GO, go_environment
 
-PROFILES = sorted((Path(__file__).parents[1] / "testdata" / "profiles").glob("*.pb.gz"))
+PROFILES = sorted((Path(__file__).parents[2] / "testdata" / "profiles").glob("*.pb.gz"))
 MAPPED = b"MAPPED_LIBRARIES:\n00400000-00500000 r-xp 00000000 00:00 0 /bin/shop\n"
 
 

@@ -120,7 +120,7 @@ def of_one_location_each(message: profile_pb2.Profile) -> None:
 def test_what_the_compiler_does_not_use(
     real: Real, edit: Callable[[profile_pb2.Profile], None], verdict: str, reason: str
 ) -> None:
-    """tests/merge/test_go_format.py checks the same profiles with `go tool preprofile`."""
+    """tests/merge/formats/test_go_format.py checks the same profiles with `go tool preprofile`."""
     found = report_on([edited(real("etl-")[0], edit)], symbols=frozenset({b"main.main"}))
     assert found.go.verdict == verdict
     assert reason in found.go.reason

@@ -14,10 +14,10 @@ from pprof_merge.analysis import focus_names
 from pprof_merge.analysis.stacks import stacks_of
 from pprof_merge.analysis.top_table import TopTable
 
+from tests.merge.analysis.test_function_use import STACKS, located
+from tests.merge.analysis.test_top_table import as_go_has_it
 from tests.merge.differential import read
 from tests.merge.go_top import go_top
-from tests.merge.test_function_use import STACKS, located
-from tests.merge.test_top_table import as_go_has_it
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pprof_merge import Profile
     from pprof_merge.analysis import NameMatcher
 
-    from tests.merge.test_function_use import Line
+    from tests.merge.analysis.test_function_use import Line
 
 BINARY = "/bin/service"
 PATTERNS = st.sampled_from([None, "main", r"main\.f", "h$", r"a\.go", "service", "nothing", "", "f|h"])

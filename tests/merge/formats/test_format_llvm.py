@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pprof_merge import UnfitForFormat, merge
 from pprof_merge.formats.llvm import llvm_sample_profile
 
-from tests.merge.native import CPU, LARGEST, Frame, Leaf, native
+from tests.merge.formats.native import CPU, LARGEST, Frame, Leaf, native
 
 needs_llvm = pytest.mark.system("llvm-profdata")
 

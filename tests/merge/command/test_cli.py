@@ -13,7 +13,7 @@ from pprof_merge.analysis.rules import apply_rules, parse_rules
 from pprof_merge.formats import FORMATS
 from pprof_proto.profile_pb2 import Profile
 
-from tests.merge.command import PPROF_MERGE, pprof_merge
+from tests.merge.command.installed import PPROF_MERGE, pprof_merge
 from tests.merge.malformed import WHOLE
 from tests.terminal import on_terminal
 

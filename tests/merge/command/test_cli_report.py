@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pprof_merge import decode, encode
 
-from tests.merge.command import pprof_merge
+from tests.merge.command.installed import pprof_merge
 
 if TYPE_CHECKING:
     from pathlib import Path
