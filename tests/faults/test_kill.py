@@ -167,7 +167,16 @@ class Check:
         return Path(shutil.copytree(lane.data, twin))
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+# What these show, others show too: a roll-up of several series, and a restart after the rarest kill.
+VARIANTS = {
+    "roll-up", "roll-up-once-more", "restart-after-submit-without-row",
+    "restart-after-combine-with-all-blobs",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name in VARIANTS)) for name in SCENARIOS]
+)
 def test_killed(tmp_path: Path, killable: KillableZygote, seen: set[str], name: str, sample: Sample) -> None:
     """Takes up to 40 s at all points: a hundred kills and restarts."""
     scenario = SCENARIOS[name]
