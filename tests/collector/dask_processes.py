@@ -82,13 +82,14 @@ class DaskProcess:
 
 
 class DaskCluster:
-    """A scheduler and two workers, as a context manager; `address` is as in PGOF_BULK.
+    """A scheduler and some workers, as a context manager; `address` is as in PGOF_BULK.
 
     `environment` adds to the variables of the workers.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, workers: int = 2) -> None:
         self._environment = environment
+        self._count = workers
         self.scheduler = DaskProcess("scheduler", "--bind", "127.0.0.1:0", "--dashboard", "127.0.0.1:0")
         self.workers: list[DaskProcess] = []
         self.address = ""
@@ -98,7 +99,7 @@ class DaskCluster:
             port = self.scheduler.wait_for(r"Scheduler at: +tcp://127\.0\.0\.1:(\d+)")[1]
             self.address = f"dask://127.0.0.1:{port}"
             self.workers = [
-                DaskProcess("worker", self.address, environment=self._environment) for _ in range(2)
+                DaskProcess("worker", self.address, environment=self._environment) for _ in range(self._count)
             ]
             for worker in self.workers:
                 worker.wait_for("Registered to")

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
-from tests.collector.calling import KEY, call, refused_call
+from tests.collector.calling import KEY, PATIENCE_SECONDS, call, channel_to, refused_call
 from tests.collector.exporting import of_stack, speaks_grpc
-from tests.collector.routes.test_otlp_grpc import METHOD
+from tests.collector.routes.test_otlp_grpc import METHOD, silent_until
 from tests.faults.stacks import profile_of
 from tests.faults.test_floods import wait_until
 from tests.faults.test_memory import MIB, memory
@@ -202,6 +204,17 @@ def test_metadata_that_is_too_large_is_refused_by_a_setting(server: Server) -> N
     assert call(server, body, METHOD, metadata=(*KEY, ("x-less", "y" * 60_000))) == b""
 
 
+def test_a_call_that_sends_nothing_has_the_time_of_a_body(server: Server) -> None:
+    with channel_to(server) as channel:
+        event = threading.Event()
+        made: Any = channel.stream_unary(METHOD)
+        error = made.future(silent_until(event), metadata=KEY).exception(PATIENCE_SECONDS)
+        event.set()
+    assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "2 seconds" in error.details()
+    assert not server.events("unexpected error")
+
+
 def test_a_connection_whose_answers_nobody_reads_ends_by_its_age(tmp_path: Path) -> None:
     settings = {
         "PGOF_GRPC_CONNECTION_SECONDS": "1", "PGOF_BODY_TIMEOUT": "1", "PGOF_ANSWER_TIMEOUT": "1",
@@ -215,3 +228,4 @@ def test_a_connection_whose_answers_nobody_reads_ends_by_its_age(tmp_path: Path)
         for number in range(3):  # clients open another connection, and lose no call
             assert call(server, of_stack(f"{number}", "aged"), METHOD) == b""
             time.sleep(1)
+        assert server.stop() == 0

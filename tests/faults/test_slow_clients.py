@@ -15,7 +15,7 @@ from tests.faults.connections import connect, head
 from tests.faults.stacks import large_profile, profile_of, tally
 from tests.server import Server
 
-CROWD = 40
+CROWD = 16
 BODY_SECONDS = 1
 
 

@@ -7,20 +7,20 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import pytest
 
 from tests.faults.mounts import read_only
 from tests.faults.stacks import EPOCH, profile_of, tally
-from tests.server import COMMAND, Server, bearer
+from tests.server import Server, bearer
 
 # A backup has a catalog in a file, and only that.
 pytestmark = [pytest.mark.sqlite, pytest.mark.folder]
@@ -41,14 +41,12 @@ def backup(server: Server, code: int = 0) -> str:
 
 
 @contextmanager
-def restored(server: Server, name: str = "restored") -> Iterator[Server]:
-    """Run another server on a folder that was restored from the backup of one."""
-    with Server(server.home / name) as other:
-        other.stop()
-        shutil.rmtree(other.data)
-        finished = other.run("restore", str(server.home / "backup"))
-        assert finished.returncode == 0, finished.stderr
-        other.start()
+def restored(backup: Path, home: Path) -> Iterator[Server]:
+    """Run another server on a folder that was restored from a backup."""
+    other = Server(home)
+    finished = other.run("restore", str(backup))
+    assert finished.returncode == 0, finished.stderr
+    with other:
         assert not [line for line in other.log if line["level"] in {"warning", "error"}]
         yield other
 
@@ -67,7 +65,28 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def filled(server: Server) -> Server:
-    """A server with single profiles, a combined one, and releases; the newest isn't the current one."""
+    """A server with what `fill` stores."""
+    fill(server)
+    return server
+
+
+class BackedUp(NamedTuple):
+    """A server with what `fill` stores, for all tests that leave it so; its backup, and what that printed."""
+
+    server: Server
+    backup: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackedUp]:
+    with Server(tmp_path_factory.mktemp("backed-up")) as server:
+        fill(server)
+        yield BackedUp(server, server.home / "backup", backup(server))
+
+
+def fill(server: Server) -> None:
+    """Store single profiles, a combined one, and releases; the newest isn't the current one."""
     for name in "abc":
         submit(server, name)
     assert server.combine(query={"service": "shop"}).status_code == 200
@@ -77,19 +96,18 @@ def filled(server: Server) -> Server:
         submit(server, name, "default")
         assert server.releases(method="POST").status_code == 201
     assert server.releases("/1/pin", "PUT").status_code == 200
-    return server
 
 
-def test_a_restore_brings_everything_back(filled: Server) -> None:
-    said = backup(filled)
-    assert said.startswith("backed up: 5 profiles, 5 files of releases; ")
-    with restored(filled) as other:
-        assert contents(other) == contents(filled)
-        assert files(other.data) == files(filled.data)
-        assert other.release().content == filled.release().content
-        assert other.releases().json() == filled.releases().json()
+def test_a_restore_brings_everything_back(backed_up: BackedUp, tmp_path: Path) -> None:
+    server = backed_up.server
+    assert backed_up.said.startswith("backed up: 5 profiles, 5 files of releases; ")
+    with restored(backed_up.backup, tmp_path) as other:
+        assert contents(other) == contents(server)
+        assert files(other.data) == files(server.data)
+        assert other.release().content == server.release().content
+        assert other.releases().json() == server.releases().json()
         submit(other, "a")  # it is known as part of the combined profile
-        assert contents(other) == contents(filled)
+        assert contents(other) == contents(server)
 
 
 def test_the_second_backup_copies_only_what_is_new(filled: Server) -> None:
@@ -108,7 +126,7 @@ def test_the_second_backup_copies_only_what_is_new(filled: Server) -> None:
     backup(filled)
     assert files(target).keys() == {name for name in files(filled.data) if name.startswith("blobs/")}
     assert len([*(target / "files").iterdir()]) == 6
-    with restored(filled) as other:
+    with restored(target, filled.home / "restored") as other:
         assert contents(other) == contents(filled)
 
 
@@ -154,7 +172,7 @@ def test_a_backup_is_of_one_moment_while_everything_changes(server: Server) -> N
             before = len(sent["shop"])
             backup(server)
             after = len(sent["shop"]) + 1
-            with restored(server, f"restored-{number}") as other:
+            with restored(server.home / "backup", server.home / f"restored-{number}") as other:
                 answer = other.merge(query={"service": "shop"})
                 assert answer.status_code == 200, answer.text
                 assert "PGO-Left-Out" not in answer.headers
@@ -177,12 +195,12 @@ def test_a_blob_deleted_during_a_backup_is_copied_from_its_replacement(server: S
     for name in names:
         submit(server, name)
     target = server.home / "backup"
-    process = subprocess.Popen(
-        [COMMAND, "backup", target], env=server.environment, stdout=subprocess.PIPE, text=True
-    )
+    process = server.launcher.start(["backup", str(target)], server.environment)
+    assert process.stderr is not None
+    deadline = time.monotonic() + 120
     try:
         while not any((target / "blobs").rglob("*.gz")):
-            assert process.poll() is None
+            assert time.monotonic() < deadline
             time.sleep(0.001)
         os.kill(process.pid, signal.SIGSTOP)
         assert len([*(target / "blobs").rglob("*.gz")]) < len(names), "it was too quick to be stopped"
@@ -190,23 +208,22 @@ def test_a_blob_deleted_during_a_backup_is_copied_from_its_replacement(server: S
         assert len(server.blobs()) == 1
     finally:
         os.kill(process.pid, signal.SIGCONT)
-        said, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
+        with process.stderr as pipe:
+            said = pipe.read().decode()
+        code = process.wait(120)
+    assert code == 0
     assert said.startswith("backed up: 1 profiles, ")
     assert len([*(target / "blobs").rglob("*.gz")]) == 1
-    with restored(server) as other:
+    with restored(target, server.home / "restored") as other:
         assert tally(other.merge(query={"service": "shop"}).content) == Counter(names)
 
 
-def test_a_backup_without_its_tool_is_a_folder_of_blobs(filled: Server) -> None:
+def test_a_backup_without_its_tool_is_a_folder_of_blobs(backed_up: BackedUp, tmp_path: Path) -> None:
     """Restore by hand, as docs/operations.md describes it."""
-    backup(filled)
-    with Server(filled.home / "by-hand") as other:
-        other.stop()
-        shutil.rmtree(other.data)
-        shutil.copytree(filled.home / "backup" / "blobs", other.data / "blobs")
-        other.start()
-        assert contents(other) == contents(filled)
+    other = Server(tmp_path)
+    shutil.copytree(backed_up.backup / "blobs", other.data / "blobs")
+    with other:
+        assert contents(other) == contents(backed_up.server)
 
 
 def test_damaged_and_missing_files_are_named_and_the_rest_is_copied(filled: Server) -> None:
@@ -227,9 +244,8 @@ def test_damaged_and_missing_files_are_named_and_the_rest_is_copied(filled: Serv
 
 
 @pytest.mark.parametrize("what", ["blob", "missing blob", "catalog", "release", "inputs"])
-def test_a_damaged_backup_restores_everything_else(filled: Server, what: str) -> None:
-    backup(filled)
-    target = filled.home / "backup"
+def test_a_damaged_backup_restores_everything_else(backed_up: BackedUp, tmp_path: Path, what: str) -> None:
+    target = Path(shutil.copytree(backed_up.backup, tmp_path / "backup"))
     manifest = json.loads((target / "backup.json").read_text())
     inputs = next((target / "blobs").rglob("*.inputs"))
     blob = min(path for path in (target / "blobs").rglob("*.gz") if path.stem[:-3] not in inputs.name)
@@ -243,56 +259,52 @@ def test_a_damaged_backup_restores_everything_else(filled: Server, what: str) ->
     file.write_bytes(file.read_bytes()[:-9])
     if what == "missing blob":
         file.unlink()
-    with Server(filled.home / "restored") as other:
-        other.stop()
-        shutil.rmtree(other.data)
-        finished = other.run("restore", str(target))
-        assert finished.returncode == 1
-        assert finished.stderr.count("not restored: ") == 1
-        assert str(file) in finished.stderr
-        other.start()
-        after, before = files(other.data), files(filled.data)
+    other = Server(tmp_path / "restored")
+    finished = other.run("restore", str(target))
+    assert finished.returncode == 1
+    assert finished.stderr.count("not restored: ") == 1
+    assert str(file) in finished.stderr
+    with other:
+        after, before = files(other.data), files(backed_up.server.data)
         lost = {"catalog": 0, "inputs": 2}.get(what, 1)
         assert len(before.keys() - after.keys()) == lost
         assert after.items() <= before.items()
         if what == "catalog":
-            assert contents(other) == contents(filled)
+            assert contents(other) == contents(backed_up.server)
 
 
-def test_a_backup_is_restored_from_a_read_only_file_system(filled: Server) -> None:
-    backup(filled)
-    with read_only(filled.home / "backup"), restored(filled) as other:
-        assert contents(other) == contents(filled)
+def test_a_backup_is_restored_from_a_read_only_file_system(backed_up: BackedUp, tmp_path: Path) -> None:
+    with read_only(backed_up.backup), restored(backed_up.backup, tmp_path) as other:
+        assert contents(other) == contents(backed_up.server)
 
 
-def test_only_an_empty_folder_is_restored_into(filled: Server) -> None:
-    backup(filled)
-    filled.stop()
-    before = files(filled.data)
-    finished = filled.run("restore", str(filled.home / "backup"))
+def test_only_an_empty_folder_is_restored_into(backed_up: BackedUp, tmp_path: Path) -> None:
+    other = Server(tmp_path)
+    shutil.copytree(backed_up.server.data / "blobs", other.data / "blobs")
+    before = files(other.data)
+    finished = other.run("restore", str(backed_up.backup))
     assert finished.returncode == 2
-    assert f"data folder {filled.data}: it isn't empty; restore into one that is" in finished.stderr
-    assert files(filled.data) == before
+    assert f"data folder {other.data}: it isn't empty; restore into one that is" in finished.stderr
+    assert files(other.data) == before
 
 
-def test_a_folder_that_is_not_a_backup_is_refused(filled: Server) -> None:
-    empty = filled.home / "empty"
+def test_a_folder_that_is_not_a_backup_is_refused(backed_up: BackedUp, tmp_path: Path) -> None:
+    server, empty, begun = backed_up.server, tmp_path / "empty", tmp_path / "begun"
     empty.mkdir()
-    begun = filled.home / "begun"
     begun.mkdir()
     (begun / "lock").touch()
     for path, reason in (
-        (filled.home / "nowhere", "there is none"),
+        (tmp_path / "nowhere", "there is none"),
         (empty, "there is none"),
         (begun, "no backup was ever completed there"),
     ):
-        finished = filled.run("restore", str(path))
+        finished = server.run("restore", str(path))
         assert (finished.returncode, reason in finished.stderr) == (2, True)
-    finished = filled.run("backup", str(filled.home))
+    finished = server.run("backup", str(server.home))
     assert finished.returncode == 2
     assert "isn't part of a backup" in finished.stderr
-    filled.environment["PGOF_DIRECTORY"] = str(empty)
-    finished = filled.run("backup", str(filled.home / "backup"))
+    other = Server(tmp_path / "other", {"PGOF_DIRECTORY": str(empty)})
+    finished = other.run("backup", str(backed_up.backup))
     assert finished.returncode == 2
     assert "there is no catalog" in finished.stderr
 
@@ -307,7 +319,7 @@ def test_a_lost_and_new_data_folder_does_not_replace_its_backup(filled: Server) 
     finished = filled.run("backup", str(filled.home / "backup"))
     assert finished.returncode == 2
     assert "restore that backup, or take another folder" in finished.stderr
-    with restored(filled) as other:
+    with restored(filled.home / "backup", filled.home / "restored") as other:
         assert contents(other) == expected
     filled.stop()
     shutil.rmtree(filled.data)

@@ -147,19 +147,13 @@ def test_the_service_is_the_first_label_that_names_the_program(
     assert ("cpu", labels if kept is None else kept) in stored(shared, service)
 
 
-def test_a_key_for_one_service_says_which_it_is(server: Server) -> None:
-    server.kill()
-    server.submit_keys.write_text(f"{Server.submit_key} service=shop\n")
-    server.start()
-    try:
-        assert_written(write(server, one(profile_of("a"), job="other")))
-        assert stored(server, "shop") == [("cpu", {"job": "other"})]
-        answer = write(server, one(profile_of("b"), service_name="other"))
-        assert "isn't for service" in refused(answer, 403, "permission_denied")
-    finally:
-        server.kill()
-        server.submit_keys.write_text(f"{Server.submit_key}\n")
-        server.start()
+def test_a_key_for_one_service_says_which_it_is(stopped: Server) -> None:
+    stopped.submit_keys.write_text(f"{Server.submit_key} service=shop\n")
+    stopped.start()
+    assert_written(write(stopped, one(profile_of("a"), job="other")))
+    assert stored(stopped, "shop") == [("cpu", {"job": "other"})]
+    answer = write(stopped, one(profile_of("b"), service_name="other"))
+    assert "isn't for service" in refused(answer, 403, "permission_denied")
 
 
 def test_a_profile_that_compilers_cannot_use_is_kept_apart(shared: Server) -> None:

@@ -19,7 +19,6 @@ from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.settings import Settings
 
 from tests.agent.backends.test_backends import AS_NOBODY, needs_root
-from tests.collector.dask_processes import DaskCluster
 from tests.faults.mounts import read_only, small_disk
 from tests.faults.stacks import profile_of
 from tests.server import COMMAND, Server
@@ -242,15 +241,6 @@ def test_faults_are_named(filled: Server, name: str) -> None:
     for part in expected:
         assert words in " ".join(found[part])
         assert "?key=x" not in " ".join(found[part])
-
-
-def test_the_workers_of_a_cluster_are_counted(filled: Server) -> None:
-    with DaskCluster() as cluster:
-        filled.environment["PGOF_BULK"] = cluster.address
-        assert checked(filled)["bulk"] == ("ok", f"workers of {cluster.address}: 2", "")
-        for worker in cluster.workers:
-            worker.stop()
-        assert checked(filled)["bulk"][:2] == ("warning", f"{cluster.address} has no workers")
 
 
 def test_several_collectors_need_one_secret_of_sessions() -> None:

@@ -219,7 +219,7 @@ def test_osprofilers_own_middleware_takes_our_headers() -> None:
 
 
 def test_no_trace_has_a_step_of_another_request(server: Server) -> None:
-    """1,000 submits at once, half of them signed: each trace has the steps of one submit, once each."""
+    """300 submits at once, half of them signed: each trace has the steps of one submit, once each."""
     once = ("key check", "body", "validate", "batch", "validate_bodies", "store", "commit", "answer")
 
     def send(number: int) -> str | None:
@@ -234,8 +234,8 @@ def test_no_trace_has_a_step_of_another_request(server: Server) -> None:
         return trace
 
     with ThreadPoolExecutor(_CLIENTS) as clients:
-        traces = [trace for trace in clients.map(send, range(500)) if trace is not None]
-    assert len(traces) == 250
+        traces = [trace for trace in clients.map(send, range(150)) if trace is not None]
+    assert len(traces) == 75
     seen: dict[str, str] = {}
     for trace in traces:
         spans = kept(server, trace).spans

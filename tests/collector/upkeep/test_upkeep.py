@@ -217,13 +217,18 @@ def test_the_oldest_profiles_go_while_all_are_too_large(server: Server, store: C
     assert server.merge().status_code == 404
 
 
-@pytest.mark.parametrize("bound", ["keep_days", "keep_megabytes", "keep_combined_days", "rollup_days"])
+BOUNDS = ("keep_days", "keep_megabytes", "keep_combined_days", "rollup_days")
+
+
+@pytest.mark.parametrize(
+    "bounds", [BOUNDS, *(pytest.param((bound,), marks=pytest.mark.exhaustive) for bound in BOUNDS)]
+)
 def test_a_bound_that_nothing_reaches_deletes_nothing(
-    server: Server, store: Callable[..., None], bound: str
+    server: Server, store: Callable[..., None], bounds: tuple[str, ...]
 ) -> None:
     store("x", 90_000)
     store("y", 1)
-    kept(server, **{bound: "1e30"})
+    kept(server, **dict.fromkeys(bounds, "1e30"))
     assert merged(server) == {"x": 1, "y": 1}
     assert server.run("expired").stdout == ""
 

@@ -11,10 +11,12 @@ from distributed import Client
 
 from tests.collector.dask_processes import DaskCluster
 from tests.collector.edits import taken_at
+from tests.collector.serve.test_check import checked
 from tests.collector.visitor import Visitor
 from tests.server import Server
 
-_COUNT = 240
+_COUNT = 80
+_BULK = 16
 # Dask's client tries to connect again for 5 seconds.
 _GIVES_UP_SECONDS = 9.0
 _TRIES_SECONDS = 2.0
@@ -23,7 +25,8 @@ _NANOS = 1_700_000_000_000_000_000
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[DaskCluster]:
-    with DaskCluster() as cluster:
+    """A cluster of one worker, which has several threads."""
+    with DaskCluster(workers=1) as cluster:
         yield cluster
 
 
@@ -39,7 +42,7 @@ def filled(stopped: Server, go_profiles: list[bytes]) -> Server:
 
 
 def use(server: Server, cluster: DaskCluster, **environment: str) -> None:
-    server.environment |= {"PGOF_BULK": cluster.address, "PGOF_BULK_BLOBS": "50", **environment}
+    server.environment |= {"PGOF_BULK": cluster.address, "PGOF_BULK_BLOBS": f"{_BULK}", **environment}
 
 
 def lose_rows(server: Server) -> None:
@@ -100,7 +103,7 @@ def test_an_unreadable_blob_is_left_out_as_without_a_cluster(filled: Server, clu
 
 def test_a_scheduler_that_is_not_there_costs_nothing_but_time(filled: Server) -> None:
     alone = answers_alone(filled)
-    filled.environment |= {"PGOF_BULK": "dask://127.0.0.1:9", "PGOF_BULK_BLOBS": "50"}
+    filled.environment |= {"PGOF_BULK": "dask://127.0.0.1:9", "PGOF_BULK_BLOBS": f"{_BULK}"}
     filled.start()
     assert answers(filled) == alone
     assert filled.events("cluster failed")
@@ -183,6 +186,24 @@ def test_a_server_that_stops_cancels_its_ranges(filled: Server) -> None:
             while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
+
+
+@pytest.mark.sqlite
+@pytest.mark.folder
+def test_a_check_counts_the_workers(stopped: Server, cluster: DaskCluster) -> None:
+    stopped.environment["PGOF_BULK"] = cluster.address
+    assert checked(stopped)["bulk"] == ("ok", f"workers of {cluster.address}: 1", "")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.sqlite
+@pytest.mark.folder
+def test_a_check_warns_of_a_cluster_without_workers(stopped: Server) -> None:
+    with DaskCluster() as cluster:
+        stopped.environment["PGOF_BULK"] = cluster.address
+        for worker in cluster.workers:
+            worker.stop()
+        assert checked(stopped)["bulk"][:2] == ("warning", f"{cluster.address} has no workers")
 
 
 @pytest.mark.parametrize(
