@@ -39,10 +39,13 @@ _ROOT: Final = Path(__file__).parents[1]
 
 
 class Zygote:
-    """Starts commands of the collector by a process with the variables of `environment` added."""
+    """Starts commands by a process that runs `program`, with the variables of `environment` added."""
 
-    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self, environment: Mapping[str, str] = MappingProxyType({}), program: str = _PROGRAM
+    ) -> None:
         self._environment = environment
+        self._program = program
         self._process: subprocess.Popen[bytes] | None = None
         self._socket, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_PATIENCE_SECONDS)
@@ -88,7 +91,7 @@ class Zygote:
     def _begin(self) -> None:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(self._theirs.fileno())],
+                [sys.executable, "-c", self._program, str(self._theirs.fileno())],
                 pass_fds=[self._theirs.fileno()],
                 cwd=_ROOT,
                 env=os.environ | self._environment,
@@ -163,7 +166,7 @@ def _fork_program(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> i
 
 
 def serve_forks() -> None:
-    """Run the zygote: a message with arguments forks a child, one with the id of an ended child reaps it."""
+    """Run the zygote of the collector."""
     from pgo_collector.command.cli import main  # noqa: PLC0415 - only the zygote's process needs it
 
     # What a server imports when it starts: `main` itself, FastAPI, uvicorn and multiprocessing do.
@@ -177,6 +180,11 @@ def serve_forks() -> None:
         import_module(late)
 
     _serve_once(main)
+    fork_on_orders(main)
+
+
+def fork_on_orders(main: Callable[[list[str]], int]) -> None:
+    """Fork a child for each message with arguments, and reap it for one with the id of an ended child."""
     # A child that neither collects nor frees what was imported leaves those pages shared.
     gc.collect()
     gc.freeze()

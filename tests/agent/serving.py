@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any, Self
 import httpx
 from pprof_proto.profile_pb2 import Profile
 
+from tests.agent.forked import RunningAgent
 from tests.cpu_meter import children_of
 
 AGENT = Path(sys.executable).with_name("pgo-agent")
@@ -31,10 +31,8 @@ class Serving:
         self._headers = headers
 
     def __enter__(self) -> Self:
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [AGENT, "serve", "--bind", "127.0.0.1:0", *self._arguments], stderr=log
-            )
+        with self._log.open("w+b") as log:
+            self.process = RunningAgent(["serve", "--bind", "127.0.0.1:0", *self._arguments], stderr=log)
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not (listening := re.search(r"listening: url=(\S+)", self.log)):
             assert self.process.poll() is None, self.log

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.forked import run_agent
 from tests.agent.scripted_server import KEY, ScriptedServer, problem
 from tests.terminal import on_terminal
 
@@ -25,8 +26,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def submit(server: ScriptedServer, *arguments: str | Path, key: Path) -> subprocess.CompletedProcess[str]:
-    command = [COMMAND, "submit", "--url", server.url, "--key-file", key, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return run_agent(["submit", "--url", server.url, "--key-file", key, *arguments])
 
 
 def test_files_are_sent_in_order_with_what_is_said_of_them(server: ScriptedServer, files: list[Path]) -> None:

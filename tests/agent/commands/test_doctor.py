@@ -15,6 +15,7 @@ from pgo_agent.latency import TRACKERS
 
 from tests.agent.backends.test_backends import AS_NOBODY, needs_root
 from tests.agent.busy import NAME, build, needs_gcc, running
+from tests.agent.forked import run_agent
 from tests.agent.serving import AGENT
 from tests.terminal import on_terminal
 
@@ -24,14 +25,11 @@ PROFILERS = ("bcc", "perf", "bpftrace")
 def doctor(
     *arguments: str, before: Sequence[str] = (), path: str = os.environ["PATH"]
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*before, AGENT, "doctor", *arguments],
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    environment = {**os.environ, "PATH": path}
+    if not before:
+        return run_agent(["doctor", *arguments], environment)
+    command: list[str | Path] = [*before, AGENT, "doctor", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def findings(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.agent.backends.test_backends import AS_NOBODY, needs_root
 from tests.agent.busy import needs_gcc
+from tests.agent.forked import run_agent
 from tests.agent.latency.waiting import MS, NAME, build, obstacle, samples_of, wait_until, waiting
 from tests.agent.scripted_server import KEY, ScriptedServer
 from tests.agent.serving import AGENT, Serving
@@ -69,7 +70,7 @@ def test_a_person_sees_it_grow(binary: Path) -> None:
     ],
 )
 def test_wrong_arguments_are_refused(arguments: list[str], reason: str) -> None:
-    done = subprocess.run([AGENT, "latency", *arguments], check=False, capture_output=True, text=True)
+    done = run_agent(["latency", *arguments])
     assert done.returncode == 2
     assert reason in done.stderr
 

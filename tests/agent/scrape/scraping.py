@@ -9,8 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from tests.agent.forked import Constants, RunningAgent, run_agent
+
+_NONE: Constants = MappingProxyType({})
 COMMAND = str(Path(sys.executable).with_name("pgo-agent"))
 
 
@@ -43,26 +47,15 @@ class Scraping:
         listed = ["--targets", self.targets] if self.targets.exists() else []
         return list(map(str, [*self._command, *spooled, *listed, *options]))
 
-    def once(self, *options: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    def once(
+        self, *options: str | Path, constants: Constants = _NONE, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run it with --once, to its end."""
-        return subprocess.run(
-            self.arguments("--once", *options),
-            env=self.environment | environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        return run_agent(self.arguments("--once", *options)[1:], self.environment | environment, constants)
 
-    def start(self, *options: str | Path) -> subprocess.Popen[str]:
+    def start(self, *options: str | Path, constants: Constants = _NONE) -> RunningAgent:
         """Start it; it runs until it gets a signal."""
-        return subprocess.Popen(
-            self.arguments(*options),
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return RunningAgent(self.arguments(*options)[1:], self.environment, constants)
 
 
 def wait_until(condition: Callable[[], object]) -> None:

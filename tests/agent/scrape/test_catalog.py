@@ -19,13 +19,19 @@ from pgo_agent.scrape.catalog import CatalogTargets
 from pgo_agent.scrape.nomad_consul import Consul, Instance, Nomad
 from pgo_agent.scrape.target import TargetDefaults
 
+from tests.agent.forked import RunningAgent, of_round
 from tests.agent.scrape.scraping import Scraping, wait_until
 from tests.agent.scrape.service_catalog import TOKEN, ServiceCatalog
 from tests.agent.scrape.target_server import TargetServer
 from tests.agent.scripted_server import ScriptedServer
 from tests.loopback import running
 
-ROUND = ("--every", "2", "--seconds", "1")
+OPTIONS = ("--every", "2", "--seconds", "1")
+# A test has no time for long waits between attempts, nor for rounds of whole seconds.
+SHORT = of_round(0.5) | {
+    "pgo_agent.retry.LONGEST_BACKOFF": 0.2,
+    "pgo_agent.scrape.catalog._PAUSE_SECONDS": 0.2,
+}
 MARK = "autopgo.scrape=true"
 DEFAULTS = TargetDefaults(("cpu", "heap"), 30)
 PORTS = {"nomad": "Port", "consul": "ServicePort"}
@@ -77,9 +83,9 @@ def at(catalog: ServiceCatalog, path: str = "") -> tuple[str, str]:
 
 
 @contextmanager
-def scraped(scraping: Scraping, *options: str) -> Iterator[subprocess.Popen[str]]:
+def scraped(scraping: Scraping, *options: str) -> Iterator[RunningAgent]:
     """Run the command until the end of the block."""
-    with scraping.start(*ROUND, *options) as process:
+    with scraping.start(*OPTIONS, *options, constants=SHORT) as process:
         try:
             yield process
         finally:

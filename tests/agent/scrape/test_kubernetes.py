@@ -16,20 +16,28 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from pgo_agent.scrape import run
 from pgo_agent.scrape.kubernetes import KubernetesTargets
 from pgo_agent.scrape.pod import PodLabels
 from pgo_agent.scrape.schedule import ScrapeSchedule
 from pgo_agent.scrape.scraper import Scraper
 from pgo_agent.scrape.target import Shard, TargetDefaults
 
+from tests.agent.forked import RunningAgent, of_round
 from tests.agent.scrape.kubernetes_api import CLUSTER_KEY, KubernetesApi, kubernetes_api
 from tests.agent.scrape.pods import Pod, pod
 from tests.agent.scrape.scraping import Scraping, wait_until
 from tests.agent.scrape.target_server import TargetServer
 from tests.agent.scripted_server import Answer, ScriptedServer
 
-# How often each target is scraped, in seconds.
-ROUND = ("--every", "2", "--seconds", "1")
+ROUND_SECONDS = 0.5
+OPTIONS = ("--every", "2", "--seconds", "1")
+# A test has no time for long waits between attempts, nor for much patience at the end.
+SHORT = of_round(ROUND_SECONDS) | {
+    "pgo_agent.retry.LONGEST_BACKOFF": 0.2,
+    "pgo_agent.scrape.run._STOP_SECONDS": 1.0,
+    "pgo_agent.scrape.run._LAST_SEND_SECONDS": 0.5,
+}
 
 
 @pytest.fixture
@@ -74,9 +82,9 @@ class Shop:
 
 
 @contextmanager
-def running(cluster: Scraping, *options: str) -> Iterator[subprocess.Popen[str]]:
+def running(cluster: Scraping, *options: str) -> Iterator[RunningAgent]:
     """Run the command with --kubernetes until the end of the block."""
-    with cluster.start("--kubernetes", *ROUND, *options) as process:
+    with cluster.start("--kubernetes", *OPTIONS, *options, constants=SHORT) as process:
         try:
             yield process
         finally:
@@ -262,17 +270,17 @@ def test_no_target_is_scraped_twice_at_once_and_all_in_each_round(
         for name in names:  # changed, so the watch reports it again
             api.put(shop.pod(name, labels={"changed": "true"}))
         wait_until(lambda: min(shop.count(name) for name in names) >= 3)
-        most, rounds_of_two = max(shop.count(name) for name in names), (time.monotonic() - began) / 2
+        most, rounds = max(shop.count(name) for name in names), (time.monotonic() - began) / ROUND_SECONDS
         process.send_signal(signal.SIGTERM)
         stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 0
-    assert most <= rounds_of_two + 1
+    assert most <= rounds + 1
     assert {*targets.most.values()} == {1}
-    rounds = [json.loads(line) for line in stdout.splitlines()]
-    known = [said["targets"] for said in rounds[:-1]]
+    reports = [json.loads(line) for line in stdout.splitlines()]
+    known = [said["targets"] for said in reports[:-1]]
     assert {*known[known.index(30) :]} == {30}  # before that, the agent may be waiting for the list
-    assert rounds[-1]["sent"] == len(server.seen)
-    assert rounds[-1]["waiting"] == 0
+    assert reports[-1]["sent"] == len(server.seen)
+    assert reports[-1]["waiting"] == 0
     assert "scraped=" in stderr
 
 
@@ -288,6 +296,8 @@ def test_a_signal_ends_it_though_targets_and_collector_hang(
         wait_until(lambda: targets.asked["hang", "profile"] and server.seen)
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=45)  # less than the targets hang
+    # With its own patience, it ends before Kubernetes would kill it.
+    assert run._STOP_SECONDS + run._LAST_SEND_SECONDS < 30  # noqa: SLF001
     assert process.returncode == 0
     assert "scrapes dropped: count=1" in stderr
     assert [*cluster.spool.rglob("*.profile")]

@@ -19,9 +19,10 @@ from pgo_agent.backends import backends, choose, probe
 from pgo_agent.errors import AgentError
 
 from tests.agent.busy import NAME, build, needs_gcc, running
+from tests.agent.forked import run_agent
 from tests.agent.sampling import wait_for_cpu_time, wait_until_sampled
 from tests.agent.scripted_server import Answer, ScriptedServer
-from tests.agent.serving import AGENT, Posting, Serving, parsed
+from tests.agent.serving import Posting, Serving, parsed
 
 IN_REQUESTS = {"bcc": "BccProfile", "perf": "Perf", "bpftrace": "Bpftrace"}
 KEY = "of-the-agent"
@@ -392,13 +393,7 @@ def test_nobody_gets_in_without_the_key(tmp_path: Path) -> None:
     ids=" ".join,
 )
 def test_it_does_not_start_where_it_cannot_do_as_told(arguments: list[str], reason: str) -> None:
-    done = subprocess.run(
-        [AGENT, "serve", "--bind", "127.0.0.1:0", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_agent(["serve", "--bind", "127.0.0.1:0", *arguments])
     assert done.returncode == 2
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
