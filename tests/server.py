@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from select import select
+from types import MappingProxyType
 from typing import IO, Any, Protocol, Self
 
 import httpx
@@ -85,6 +86,8 @@ class Server:
     catalogs: Catalogs = Files()
     submit_key = "key-for-submits"
     merge_key = "key-for-merges"
+    # What requests below have as parameters unless they say otherwise.
+    query: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self, home: Path, environment: Mapping[str, str] | None = None, launcher: Launcher | None = None
@@ -212,7 +215,8 @@ class Server:
         self, profile: bytes, key: str = submit_key, query: Mapping[str, str] | None = None
     ) -> httpx.Response:
         """Send POST /v1/submit."""
-        return self.client.post("/v1/submit", content=profile, params=dict(query or {}), headers=bearer(key))
+        every = {**self.query, **(query or {})}
+        return self.client.post("/v1/submit", content=profile, params=every, headers=bearer(key))
 
     def merge(
         self,
@@ -224,7 +228,7 @@ class Server:
     ) -> httpx.Response:
         """Ask for /v1/merge. Header names may have underscores in place of hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        every = ({} if format_ is None else {"format": format_}) | dict(query or {})
+        every = {**self.query, **({} if format_ is None else {"format": format_}), **(query or {})}
         return self.client.request(method, "/v1/merge", params=every, headers=bearer(key) | named)
 
     def combine(
@@ -238,18 +242,20 @@ class Server:
     ) -> httpx.Response:
         """Ask for /v1/release, or for the profile of a numbered release; headers are as for `merge`."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        query = {} if format_ is None else {"format": format_}
+        query = {**self.query, **({} if format_ is None else {"format": format_})}
         path = "/v1/release" if number is None else f"/v1/releases/{number}/profile"
         return self.client.request(method, path, params=query, headers=bearer(self.merge_key) | named)
 
     def releases(self, path: str = "", method: str = "GET") -> httpx.Response:
         """Call /v1/releases, followed by `path`."""
-        return self.client.request(method, f"/v1/releases{path}", headers=bearer(self.merge_key))
+        return self.client.request(
+            method, f"/v1/releases{path}", params=dict(self.query), headers=bearer(self.merge_key)
+        )
 
     def ask(self, path: str, method: str = "GET", key: str = merge_key, **query: str) -> httpx.Response:
         """Ask a question about the stored profiles. Names of parameters may end in an underscore."""
         named = {name.rstrip("_"): value for name, value in query.items()}
-        return self.client.request(method, path, params=named, headers=bearer(key))
+        return self.client.request(method, path, params={**self.query, **named}, headers=bearer(key))
 
     def descendants(self) -> list[int]:
         """Return the ids of the processes that the server and its children have started."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.collector.own_service import OwnService
 from tests.collector.webhooks import SECRET
 from tests.interop.postgres_cluster import MISSING, Cluster, running_postgres
 from tests.server import Server
@@ -44,6 +46,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A running collector for tests that work whatever others store in it."""
     with Server(tmp_path_factory.mktemp("shared")) as server:
         yield server
+
+
+@pytest.fixture
+def own(shared: Server, request: pytest.FixtureRequest) -> OwnService:
+    """A service of one's own on the running collector that the module shares."""
+    return OwnService(shared, f"own-{hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]}")
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 STRANGERS = ("note.txt", "blobs/note", "blobs/default/note", "blobs/default/cpu/1-ab.pb.gz", "old.pgo")
 
 
-@pytest.mark.parametrize("catalog", ["kept", "lost"])
+@pytest.mark.parametrize("catalog", ["lost", pytest.param("kept", marks=pytest.mark.exhaustive)])
 def test_all_kinds_of_damage_at_once(server: Server, catalog: str) -> None:
     """All stored profiles but two are damaged, each in another way; later they are restored."""
     damaged = "abcdefghijklm"[: len(DAMAGES)]

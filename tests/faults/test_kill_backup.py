@@ -47,16 +47,16 @@ def commands(tmp_path: Path, killable: KillableZygote) -> Commands:
     return Commands(tmp_path, killable)
 
 
-@pytest.fixture
-def folders(tmp_path: Path) -> list[Path]:
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return a data folder at two moments; in between it gained profiles, and a combine replaced some."""
-    found = []
-    with Server(tmp_path / "server") as server:
+    found, home = [], tmp_path_factory.mktemp("folders")
+    with Server(home / "server") as server:
         for stacks in ("abc", "de"):
             submitted(server, *stacks)
             assert server.releases(method="POST").status_code == 201
             server.stop()
-            found.append(shutil.copytree(server.data, tmp_path / f"at {stacks}"))
+            found.append(shutil.copytree(server.data, home / f"at {stacks}"))
             server.start()
             assert server.combine().status_code == 200
     return [Path(folder) for folder in found]

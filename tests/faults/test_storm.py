@@ -18,7 +18,7 @@ import pytest
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 from tests.server import Server, bearer, descendants
 
-SUBMITS = 200
+SUBMITS = 100
 CLIENTS = 32
 KILLS = 4
 

@@ -13,6 +13,7 @@ from pprof_merge.formats import FORMATS
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited
+from tests.collector.own_service import OwnService
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server
 
@@ -98,8 +99,8 @@ def test_a_stranger_is_not_told_the_formats(shared: Server) -> None:
     assert shared.merge(key="wrong", format_="svg").status_code == 403
 
 
-def test_nothing_stored_is_404_in_any_format(server: Server) -> None:
-    assert server.merge(format_="json").status_code == 404
+def test_nothing_stored_is_404_in_any_format(own: OwnService) -> None:
+    assert own.merge(format_="json").status_code == 404
 
 
 def test_an_unchanged_merge_is_not_made_again(server: Server) -> None:
@@ -163,40 +164,40 @@ def test_what_a_crash_leaves_in_merged_is_swept(server: Server) -> None:
     assert not server.events("unknown file ignored")
 
 
-def test_a_combine_stores_the_merge_and_answers_in_the_format(server: Server) -> None:
+def test_a_combine_stores_the_merge_and_answers_in_the_format(own: OwnService) -> None:
     for name in ("a", "b"):
-        server.submit(profile_of(name))
-    merge = server.merge().content
-    answer = server.combine(format_="json")
+        own.submit(profile_of(name))
+    merge = own.merge().content
+    answer = own.combine(format_="json")
     assert answer.status_code == 200
     flat = {row["name"]: row["flat"] for row in answer.json()["functions"]}
     assert flat == {"a": [1, 10_000_000], "b": [1, 10_000_000]}
-    (blob,) = server.blobs()
-    assert server.merge().content == merge
+    (blob,) = own.blobs()
+    assert own.merge().content == merge
     assert blob.read_bytes().startswith(merge)  # its seal comes after that
 
 
-def test_all_who_wait_share_one_merge(server: Server, go_profiles: list[bytes]) -> None:
+def test_all_who_wait_share_one_merge(own: OwnService, go_profiles: list[bytes]) -> None:
     for profile in go_profiles:
-        server.submit(profile)
+        own.submit(profile)
     names = [*PEOPLES, *PEOPLES]
     with ThreadPoolExecutor(6) as clients:
         answers = dict(
-            zip(names, clients.map(lambda name: server.merge(format_=name).content, names), strict=True)
+            zip(names, clients.map(lambda name: own.merge(format_=name).content, names), strict=True)
         )
     assert {name: len(content) for name, content in answers.items()} == {
         name: len(expected(name, go_profiles)) for name in PEOPLES
     }
-    server.wait_for_log("request", 6)
-    assert sorted(formats_made(server)) == sorted(PEOPLES)
+    own.wait_for_log("request", 6)
+    assert sorted(formats_made(own)) == sorted(PEOPLES)
 
 
-def test_what_is_left_out_is_named_in_any_format(server: Server) -> None:
+def test_what_is_left_out_is_named_in_any_format(own: OwnService) -> None:
     for name in ("a", "b"):
-        server.submit(profile_of(name))
-    blob = server.blobs()[0]
+        own.submit(profile_of(name))
+    blob = own.blobs()[0]
     blob.write_bytes(b"")
-    answer = server.merge(format_="json")
+    answer = own.merge(format_="json")
     assert blob.name in answer.headers["PGO-Left-Out"]
     assert len(json.loads(answer.content)["functions"]) == 1
 

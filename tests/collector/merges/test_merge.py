@@ -11,23 +11,24 @@ import pprof_merge
 import pytest
 from pprof_proto.profile_pb2 import Profile
 
+from tests.collector.own_service import OwnService
 from tests.faults.stacks import large_profile, profile_of, tally
 from tests.server import Server
 
 
-def test_nothing_stored_is_404_with_a_reason(server: Server) -> None:
+def test_nothing_stored_is_404_with_a_reason(own: OwnService) -> None:
     for method in ("GET", "POST"):
-        answer = server.merge(method)
+        answer = own.merge(method)
         assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
         assert answer.json()["detail"] == "no stored profile matches the selection"
-    assert server.merge("HEAD").status_code == 404
+    assert own.merge("HEAD").status_code == 404
 
 
-def test_the_merge_is_the_engines_and_keeps_what_go_needs(server: Server, go_profiles: list[bytes]) -> None:
+def test_the_merge_is_the_engines_and_keeps_what_go_needs(own: OwnService, go_profiles: list[bytes]) -> None:
     for profile in go_profiles:
-        assert server.submit(profile).status_code == 204
+        assert own.submit(profile).status_code == 204
     expected = pprof_merge.encode(pprof_merge.merge(map(pprof_merge.decode, go_profiles)))
-    for answer in (server.merge("GET"), server.merge("POST")):
+    for answer in (own.merge("GET"), own.merge("POST")):
         assert answer.status_code == 200
         assert answer.headers["Content-Type"] == "application/octet-stream"
         assert answer.headers["Cache-Control"] == "private, no-cache"
@@ -87,13 +88,13 @@ def test_nothing_is_merged_again_while_nothing_has_changed(server: Server) -> No
     assert not server.events("merge made")
 
 
-def test_all_who_wait_share_one_merge(server: Server, go_profiles: list[bytes]) -> None:
+def test_all_who_wait_share_one_merge(own: OwnService, go_profiles: list[bytes]) -> None:
     for profile in go_profiles:
-        server.submit(profile)
+        own.submit(profile)
     with ThreadPoolExecutor(8) as clients:
-        answers = list(clients.map(lambda _: server.merge().content, range(8)))
+        answers = list(clients.map(lambda _: own.merge().content, range(8)))
     assert len(set(answers)) == 1
-    assert len(server.events("merge made")) == 1
+    assert len(own.events("merge made")) == 1
 
 
 def test_a_client_that_goes_away_ends_no_merge(server: Server, go_profiles: list[bytes]) -> None:
@@ -154,17 +155,17 @@ def blob_name(profile: bytes, time_nanos: int = 1_700_000_000_000_000_000) -> st
     return f"{time_nanos}-{hashlib.sha256(gzip.decompress(profile)).hexdigest()}.pb.gz"
 
 
-def test_a_blob_put_back_is_merged_again(server: Server) -> None:
+def test_a_blob_put_back_is_merged_again(own: OwnService) -> None:
     for name in ("a", "b"):
-        server.submit(profile_of(name))
-    blob = server.blobs()[0]
+        own.submit(profile_of(name))
+    blob = own.blobs()[0]
     content = blob.read_bytes()
     blob.write_bytes(content[:50])
-    answer = server.merge()
+    answer = own.merge()
     assert "PGO-Left-Out" in answer.headers
     assert sum(tally(answer.content).values()) == 1
     blob.write_bytes(content)
-    again = server.merge()
+    again = own.merge()
     assert "PGO-Left-Out" not in again.headers
     assert tally(again.content) == {"a": 1, "b": 1}
 
@@ -188,10 +189,10 @@ def test_so_many_merges_are_kept_as_the_setting_says(stopped: Server) -> None:
         assert len(list((stopped.data / "merged").iterdir())) == min(number + 1, 2)
 
 
-def test_with_nothing_that_can_be_read_it_is_404(server: Server) -> None:
-    server.submit(profile_of("a"))
-    server.blobs()[0].write_bytes(b"")
-    answer = server.merge()
+def test_with_nothing_that_can_be_read_it_is_404(own: OwnService) -> None:
+    own.submit(profile_of("a"))
+    own.blobs()[0].write_bytes(b"")
+    answer = own.merge()
     assert answer.status_code == 404
     assert answer.json()["detail"] == "none of the 1 stored profiles can be merged: the input is empty"
 

@@ -13,6 +13,7 @@ from pprof_merge.formats import FORMATS
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited
+from tests.collector.own_service import OwnService
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of
 from tests.server import Server
 
@@ -82,27 +83,27 @@ def test_sum_is_the_merge_itself(shared: Server) -> None:
     assert len(shared.events("merge made")) <= 1
 
 
-def test_an_idle_second_counts_as_a_busy_one(server: Server) -> None:
-    server.submit(lasting(profile_of("a"), 1))
-    server.submit(lasting(profile_of("b"), 3))
-    assert cpu_of(server.merge().content) == {"a": 10_000_000, "b": 10_000_000}
-    assert cpu_of(server.merge(query={"weight": "duration"}).content) == {"a": 5_000_000, "b": 15_000_000}
+def test_an_idle_second_counts_as_a_busy_one(own: OwnService) -> None:
+    own.submit(lasting(profile_of("a"), 1))
+    own.submit(lasting(profile_of("b"), 3))
+    assert cpu_of(own.merge().content) == {"a": 10_000_000, "b": 10_000_000}
+    assert cpu_of(own.merge(query={"weight": "duration"}).content) == {"a": 5_000_000, "b": 15_000_000}
 
 
 @pytest.mark.parametrize("weight", ["instance", "version"])
-def test_the_labels_of_a_series_say_what_counts_the_same(server: Server, weight: str) -> None:
+def test_the_labels_of_a_series_say_what_counts_the_same(own: OwnService, weight: str) -> None:
     for stack, label in (("a", 1), ("b", 1), ("c", 1), ("d", 2)):
         query = {"labels": f"{weight}={label},region=eu"}
-        assert server.submit(profile_of(stack), query=query).status_code == 204
-    times = cpu_of(server.merge(query={"weight": weight}).content)
+        assert own.submit(profile_of(stack), query=query).status_code == 204
+    times = cpu_of(own.merge(query={"weight": weight}).content)
     assert times == dict.fromkeys("abc", 6_666_667) | {"d": 20_000_000}
 
 
-def test_the_same_bytes_from_two_versions_are_of_both(server: Server) -> None:
+def test_the_same_bytes_from_two_versions_are_of_both(own: OwnService) -> None:
     for stack, version in (("a", 1), ("a", 2), ("b", 1)):
         query = {"labels": f"version={version}"}
-        assert server.submit(profile_of(stack), query=query).status_code == 204
-    times = cpu_of(server.merge(query={"weight": "version"}).content)
+        assert own.submit(profile_of(stack), query=query).status_code == 204
+    times = cpu_of(own.merge(query={"weight": "version"}).content)
     assert times == {"a": 22_500_000, "b": 7_500_000}
 
 
@@ -124,10 +125,10 @@ def test_what_lost_its_instance_is_not_weighed_by_it(server: Server) -> None:
         assert "PGO-Left-Out" not in answer.headers
 
 
-def test_older_counts_less(server: Server) -> None:
-    server.submit(profile_of("old", time_nanos=EPOCH))
-    server.submit(profile_of("new", time_nanos=EPOCH + WEEK))
-    times = cpu_of(server.merge(query={"half_life": "1w"}).content)
+def test_older_counts_less(own: OwnService) -> None:
+    own.submit(profile_of("old", time_nanos=EPOCH))
+    own.submit(profile_of("new", time_nanos=EPOCH + WEEK))
+    times = cpu_of(own.merge(query={"half_life": "1w"}).content)
     assert times == {"old": 6_666_667, "new": 13_333_333}
 
 
@@ -152,26 +153,26 @@ def test_rules_and_formats_come_after_weights(stopped: Server, go_profiles: list
     assert stopped.merge(format_="folded", query=query).content != FORMATS["folded"].write(ruled)
 
 
-def test_what_has_no_duration_is_left_out_and_named(server: Server) -> None:
-    server.submit(profile_of("a"))
-    server.submit(lasting(profile_of("b"), 0))
-    assert cpu_of(server.merge().content) == {"a": 10_000_000, "b": 10_000_000}
+def test_what_has_no_duration_is_left_out_and_named(own: OwnService) -> None:
+    own.submit(profile_of("a"))
+    own.submit(lasting(profile_of("b"), 0))
+    assert cpu_of(own.merge().content) == {"a": 10_000_000, "b": 10_000_000}
     for _ in range(2):  # the second time from what is kept
-        answer = server.merge(query={"weight": "duration"})
+        answer = own.merge(query={"weight": "duration"})
         assert cpu_of(answer.content) == {"a": 10_000_000}
         assert 'reason="it has no duration to be weighed by"' in answer.headers["PGO-Left-Out"]
-    assert "PGO-Left-Out" not in server.merge().headers
-    assert len(server.events("merge made")) == 2
-    assert "PGO-Left-Out" not in server.merge(query={"weight": "instance"}).headers
+    assert "PGO-Left-Out" not in own.merge().headers
+    assert len(own.events("merge made")) == 2
+    assert "PGO-Left-Out" not in own.merge(query={"weight": "instance"}).headers
 
 
-def test_none_that_can_be_weighed_is_404_with_the_reason(server: Server) -> None:
-    assert server.merge(query={"weight": "instance"}).status_code == 404
-    server.submit(lasting(profile_of("a"), 0))
-    answer = server.merge(query={"weight": "duration"})
+def test_none_that_can_be_weighed_is_404_with_the_reason(own: OwnService) -> None:
+    assert own.merge(query={"weight": "instance"}).status_code == 404
+    own.submit(lasting(profile_of("a"), 0))
+    answer = own.merge(query={"weight": "duration"})
     assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
     assert "it has no duration to be weighed by" in answer.json()["detail"]
-    assert server.merge().status_code == 200
+    assert own.merge().status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -238,10 +239,10 @@ def test_an_unchanged_merge_is_not_weighed_again(server: Server) -> None:
     assert server.merge(query=query).content == first.content
 
 
-def test_what_came_in_meanwhile_is_in_the_next(server: Server) -> None:
+def test_what_came_in_meanwhile_is_in_the_next(own: OwnService) -> None:
     for names in ("a", "ab", "abc"):
-        server.submit(profile_of(names[-1]))
-        assert set(cpu_of(server.merge(query={"weight": "duration"}).content)) == {*names}
+        own.submit(profile_of(names[-1]))
+        assert set(cpu_of(own.merge(query={"weight": "duration"}).content)) == {*names}
 
 
 def test_each_half_life_is_another_merge(server: Server) -> None:
@@ -253,23 +254,23 @@ def test_each_half_life_is_another_merge(server: Server) -> None:
         assert len(kept(server)) == len(server.events("merge made")) == 5
 
 
-def test_a_combine_makes_one_profile_of_many(server: Server) -> None:
-    server.submit(lasting(profile_of("a"), 1))
-    server.submit(lasting(profile_of("b"), 3))
+def test_a_combine_makes_one_profile_of_many(own: OwnService) -> None:
+    own.submit(lasting(profile_of("a"), 1))
+    own.submit(lasting(profile_of("b"), 3))
     query = {"weight": "duration"}
-    assert cpu_of(server.merge(query=query).content) == {"a": 5_000_000, "b": 15_000_000}
-    plain = server.combine()
-    assert cpu_of(server.merge(query=query).content) == {"a": 10_000_000, "b": 10_000_000}
-    assert server.merge().content == plain.content
+    assert cpu_of(own.merge(query=query).content) == {"a": 5_000_000, "b": 15_000_000}
+    plain = own.combine()
+    assert cpu_of(own.merge(query=query).content) == {"a": 10_000_000, "b": 10_000_000}
+    assert own.merge().content == plain.content
 
 
-def test_all_who_wait_share_one_weighing(server: Server, go_profiles: list[bytes]) -> None:
+def test_all_who_wait_share_one_weighing(own: OwnService, go_profiles: list[bytes]) -> None:
     for profile in go_profiles:
-        server.submit(profile)
+        own.submit(profile)
     with ThreadPoolExecutor(4) as clients:
-        answers = {*clients.map(lambda _: server.merge(query={"weight": "duration"}).content, range(4))}
+        answers = {*clients.map(lambda _: own.merge(query={"weight": "duration"}).content, range(4))}
     assert len(answers) == 1
-    assert len(server.events("merge made")) == 1
+    assert len(own.events("merge made")) == 1
 
 
 def test_a_format_that_cannot_be_made_of_it_is_422(server: Server) -> None:

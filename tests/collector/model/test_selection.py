@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.collector.own_service import OwnService
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
 
 if TYPE_CHECKING:
@@ -93,13 +94,13 @@ def test_labels(labelled: Server, labels: str, names: str) -> None:
     assert found(labelled, service="labelled", labels=labels) == dict.fromkeys(names.split(), 1)
 
 
-def test_the_same_profile_of_two_series_counts_in_each(server: Server) -> None:
+def test_the_same_profile_of_two_series_counts_in_each(own: OwnService) -> None:
     for labels in ("a=1", "a=2", "a=1", "", "a="):
-        store(server, profile_of("x"), labels=labels)
-    assert found(server) == {"x": 3}
-    assert found(server, labels="a=1") == {"x": 1}
-    assert tally(server.combine().content) == {"x": 3}
-    assert found(server, labels="a=2") == {"x": 1}
+        store(own, profile_of("x"), labels=labels)
+    assert found(own) == {"x": 3}
+    assert found(own, labels="a=1") == {"x": 1}
+    assert tally(own.combine().content) == {"x": 3}
+    assert found(own, labels="a=2") == {"x": 1}
 
 
 def test_a_selection_finds_the_same_in_whatever_order_profiles_came(server: Server) -> None:
@@ -125,13 +126,13 @@ def test_a_selection_finds_the_same_in_whatever_order_profiles_came(server: Serv
     assert len(merges) == 1
 
 
-def test_the_last_days(server: Server) -> None:
+def test_the_last_days(own: OwnService) -> None:
     now = datetime.now(UTC).timestamp()
     for age in (1, 5, 9):
         time_nanos = int(now - age * 86400) * SECOND
-        store(server, profile_of(f"{age}", time_nanos=time_nanos))
-    assert found(server, last="7d") == {"1": 1, "5": 1}
-    assert found(server, last="1w", to=written(int(now - 3 * 86400) * SECOND)) == {"5": 1, "9": 1}
+        store(own, profile_of(f"{age}", time_nanos=time_nanos))
+    assert found(own, last="7d") == {"1": 1, "5": 1}
+    assert found(own, last="1w", to=written(int(now - 3 * 86400) * SECOND)) == {"5": 1, "9": 1}
 
 
 def test_a_combined_profile_is_found_by_every_part_of_its_time(server: Server) -> None:
@@ -155,11 +156,11 @@ def test_a_combined_profile_is_found_by_every_part_of_its_time(server: Server) -
     assert found(server, labels="a=1", from_=written(EPOCH + 2 * DAY + SECOND)) == {}
 
 
-def test_a_profile_without_a_time_was_taken_when_it_came_first(server: Server) -> None:
+def test_a_profile_without_a_time_was_taken_when_it_came_first(own: OwnService) -> None:
     for _ in range(2):
-        store(server, profile_of("x", time_nanos=0))
-    assert found(server) == found(server, last="1h") == {"x": 1}
-    assert len(server.blobs()) == 1
+        store(own, profile_of("x", time_nanos=0))
+    assert found(own) == found(own, last="1h") == {"x": 1}
+    assert len(own.blobs()) == 1
 
 
 @pytest.mark.parametrize(

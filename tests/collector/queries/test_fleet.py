@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,16 +39,18 @@ def overview(server: Server, key: str = Server.merge_key, **query: str) -> dict[
     return found
 
 
-@pytest.fixture
-def fleet(server: Server) -> Server:
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Store two weeks of a service that changes, a week of one that stops, and one profile of a third."""
-    for days in range(1, 14):
-        work = 60 if days < 6 else 20
-        store(server, "shop", {"main.main;shop.work": work, "main.main;runtime.gc": 100 - work}, days * DAY)
-    for hours in range(100, 130):
-        store(server, "mail", {"main.main;runtime.gc": 30}, hours * HOUR)
-    store(server, "etl", {"main.main;etl.run": 50}, HOUR)
-    return server
+    with Server(tmp_path_factory.mktemp("fleet")) as server:
+        for days in range(1, 14):
+            work = 60 if days < 6 else 20
+            stacks = {"main.main;shop.work": work, "main.main;runtime.gc": 100 - work}
+            store(server, "shop", stacks, days * DAY)
+        for hours in range(100, 130):
+            store(server, "mail", {"main.main;runtime.gc": 30}, hours * HOUR)
+        store(server, "etl", {"main.main;etl.run": 50}, HOUR)
+        yield server
 
 
 def test_the_fleet_adds_up_all_services(fleet: Server) -> None:
@@ -102,11 +105,13 @@ def test_a_search_finds_services_functions_and_packages(fleet: Server) -> None:
     assert fleet.ask("/v1/fleet", search="x" * 201).status_code == 400
 
 
-def test_a_kept_survey_is_made_anew_for_a_new_profile(fleet: Server) -> None:
-    first = overview(fleet)
-    assert overview(fleet) == first
-    store(fleet, "etl", {"main.main;etl.run": 7}, HOUR // 2)
-    etl = next(each for each in overview(fleet)["services"] if each["service"] == "etl")
+def test_a_kept_survey_is_made_anew_for_a_new_profile(server: Server) -> None:
+    for service in ("etl", "mail"):
+        store(server, service, {"main.main;etl.run": 50}, HOUR)
+    first = overview(server)
+    assert overview(server) == first
+    store(server, "etl", {"main.main;etl.run": 7}, HOUR // 2)
+    etl = next(each for each in overview(server)["services"] if each["service"] == "etl")
     assert sum(etl["days"]) == 57 * MS10
 
 
@@ -142,27 +147,35 @@ def test_a_service_that_is_too_large_does_not_hide_the_others(stopped: Server) -
     assert "shop.work" in page.text
 
 
-@pytest.mark.parametrize(
-    ("scope", "seen"),
-    [("sh*", {"shop", "shed"}), ("shop", {"shop"}), ("shop,pays", {"shop", "pays"}), ("none", set())],
-)
-def test_a_key_sees_the_fleet_of_its_services_only(stopped: Server, scope: str, seen: set[str]) -> None:
-    stopped.merge_keys.write_text(f"{stopped.merge_key} service={scope}\nkey-of-all\n")
-    stopped.start()
-    services = {"shop", "shed", "pays"}
+SCOPES = {"sh*": {"shop", "shed"}, "shop": {"shop"}, "shop,pays": {"shop", "pays"}, "none": set[str]()}
+
+
+@pytest.fixture(scope="module")
+def scoped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Store profiles of three services, for which keys have scopes; `key-of-all` is for all of them."""
+    server = Server(tmp_path_factory.mktemp("scoped"))
+    keys = [f"key-of-{scope} service={scope}\n" for scope in SCOPES]
+    server.merge_keys.write_text("".join([*keys, "key-of-all\n"]))
+    with server:
+        for service in ("shop", "shed", "pays"):
+            store(server, service, {f"main.main;{service}.work": 10}, HOUR)
+        yield server
+
+
+@pytest.mark.parametrize(("scope", "seen"), SCOPES.items())
+def test_a_key_sees_the_fleet_of_its_services_only(scoped: Server, scope: str, seen: set[str]) -> None:
+    services, key = {"shop", "shed", "pays"}, f"key-of-{scope}"
+    assert len(overview(scoped, "key-of-all")["services"]) == 3
     for service in services:
-        store(stopped, service, {f"main.main;{service}.work": 10}, HOUR)
-    assert len(overview(stopped, "key-of-all")["services"]) == 3
-    for service in services:
-        answer = stopped.ask("/v1/fleet", service=service)
+        answer = scoped.ask("/v1/fleet", key=key, service=service)
         assert answer.status_code == (200 if service in seen else 403)
         assert not any(other in answer.text for other in services - {service})
     # Without a service, it is the only one of the key, else all: those aren't this key's.
     if "*" in scope or "," in scope:
-        assert stopped.ask("/v1/fleet").status_code == 403
+        assert scoped.ask("/v1/fleet", key=key).status_code == 403
     else:
-        assert {each["service"] for each in overview(stopped)["services"]} == seen
-    visitor = Visitor(stopped)
+        assert {each["service"] for each in overview(scoped, key)["services"]} == seen
+    visitor = Visitor(scoped, key)
     for query in ({}, {"search": "work"}, {"service": "pays"}):
         text = visitor.page("/ui/", 200, **query).text
         assert {service for service in services if service in text} == seen

@@ -10,6 +10,7 @@ import pytest
 from pgo_collector.model.profile_types import LATENCY_TYPES
 from pprof_merge import decode
 
+from tests.collector.own_service import OwnService
 from tests.collector.queries.test_queries import HOUR, MIDNIGHT, asked, refused, store, written
 from tests.merge.go_top import go_top, pprof
 from tests.merge.stacked import stacked
@@ -126,13 +127,13 @@ def test_a_heat_map_has_the_histogram_of_every_step(fleet: Server) -> None:
     assert minutes[1]["stats"]["p50_ns"] is None
 
 
-def test_a_combine_changes_no_histogram(server: Server) -> None:
+def test_a_combine_changes_no_histogram(own: OwnService) -> None:
     for hour, profile in enumerate((CALM, STORM)):
-        store(server, tracked(profile, time_nanos=MIDNIGHT + hour * HOUR + 1), **OFFCPU)
-    before = asked(server, "/v1/histogram", **OFFCPU)
-    assert server.combine(query=OFFCPU).status_code == 200
-    assert asked(server, "/v1/histogram", **OFFCPU) == {**before, "profiles": 1}
-    heat = asked(server, "/v1/heatmap", **OFFCPU)
+        store(own, tracked(profile, time_nanos=MIDNIGHT + hour * HOUR + 1), **OFFCPU)
+    before = asked(own, "/v1/histogram", **OFFCPU)
+    assert own.combine(query=OFFCPU).status_code == 200
+    assert asked(own, "/v1/histogram", **OFFCPU) == {**before, "profiles": 1}
+    heat = asked(own, "/v1/heatmap", **OFFCPU)
     assert heat["coarse"] == 1
     assert buckets(heat["points"][0]) == events([CALM, STORM])
 
@@ -204,9 +205,9 @@ def test_ranges_have_two_ends_in_order(fleet: Server) -> None:
     assert "latency_from" in refused(fleet, "/v1/histogram", 400, **OFFCPU, latency_from="1ms")
 
 
-def test_a_combine_is_of_all_latencies(server: Server) -> None:
-    store(server, tracked(CALM), **OFFCPU)
-    answer = server.combine(query={**OFFCPU, "latency_from": "1ms"})
+def test_a_combine_is_of_all_latencies(own: OwnService) -> None:
+    store(own, tracked(CALM), **OFFCPU)
+    answer = own.combine(query={**OFFCPU, "latency_from": "1ms"})
     assert answer.status_code == 400
     assert "plain sum of all samples" in answer.json()["detail"]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.collector.own_service import OwnService
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of
 
 SURROGATE = base64.b64encode(rb'["\ud800"]').decode()
@@ -126,13 +127,13 @@ def test_every_profile_is_on_one_page_the_latest_first(shared: Server, limit: st
     assert len(listed(shared, service=service, limit=limit, labels="a=1|2", from_="2023-11-14T22:13:23")) == 6
 
 
-def test_a_cursor_stays_right_while_profiles_come_in(server: Server) -> None:
+def test_a_cursor_stays_right_while_profiles_come_in(own: OwnService) -> None:
     for second in range(0, 20, 2):
-        store(server, profile_of(f"{second}", time_nanos=EPOCH + second * SECOND))
-    first = server.ask("/v1/profiles", limit="5").json()
+        store(own, profile_of(f"{second}", time_nanos=EPOCH + second * SECOND))
+    first = own.ask("/v1/profiles", limit="5").json()
     for second in range(1, 21, 2):
-        store(server, profile_of(f"{second}", time_nanos=EPOCH + second * SECOND))
-    second_page = server.ask("/v1/profiles", limit="100", cursor=first["next"]).json()
+        store(own, profile_of(f"{second}", time_nanos=EPOCH + second * SECOND))
+    second_page = own.ask("/v1/profiles", limit="100", cursor=first["next"]).json()
     times = [profile["time"] for profile in (*first["profiles"], *second_page["profiles"])]
     assert times == sorted(set(times), reverse=True)
     # Of the profiles that came later, those that are older than the first page.

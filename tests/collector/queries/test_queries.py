@@ -20,6 +20,7 @@ from pgo_collector.store.store import database_of
 from pprof_merge import decode, encode, merge
 
 from tests.collector.conftest import PROFILES
+from tests.collector.own_service import OwnService
 from tests.collector.visitor import Visitor
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of
 from tests.merge.go_top import go_top
@@ -243,14 +244,14 @@ def test_a_series_is_the_top_of_every_step(server: Server, step: str, width: int
     assert package["points"] == answer["points"]
 
 
-def test_a_series_has_a_bounded_number_of_steps(server: Server) -> None:
+def test_a_series_has_a_bounded_number_of_steps(own: OwnService) -> None:
     for day in (0, 999):
-        store(server, profile_of("f", time_nanos=MIDNIGHT + day * DAY))
-    assert len(asked(server, "/v1/series", function="f", step="day")["points"]) == 1000
-    assert "23,977 hours" in refused(server, "/v1/series", 400, function="f")
-    store(server, profile_of("f", time_nanos=MIDNIGHT + 1000 * DAY))
-    assert "1,001 days, and at most 1,000" in refused(server, "/v1/series", 400, function="f", step="day")
-    assert len(asked(server, "/v1/series", function="f", to=written(MIDNIGHT + DAY))["points"]) == 1
+        store(own, profile_of("f", time_nanos=MIDNIGHT + day * DAY))
+    assert len(asked(own, "/v1/series", function="f", step="day")["points"]) == 1000
+    assert "23,977 hours" in refused(own, "/v1/series", 400, function="f")
+    store(own, profile_of("f", time_nanos=MIDNIGHT + 1000 * DAY))
+    assert "1,001 days, and at most 1,000" in refused(own, "/v1/series", 400, function="f", step="day")
+    assert len(asked(own, "/v1/series", function="f", to=written(MIDNIGHT + DAY))["points"]) == 1
 
 
 def test_a_query_has_a_bounded_number_of_services(server: Server) -> None:
@@ -273,30 +274,30 @@ def test_a_query_has_a_bounded_number_of_services(server: Server) -> None:
     assert "none of the 1 stored" in refused(server, "/v1/top", 404, **one)
 
 
-def test_combined_profiles_that_reach_over_are_counted(server: Server) -> None:
+def test_combined_profiles_that_reach_over_are_counted(own: OwnService) -> None:
     for hour in range(3):
-        store(server, profile_of(f"{hour}", time_nanos=MIDNIGHT + hour * HOUR))
+        store(own, profile_of(f"{hour}", time_nanos=MIDNIGHT + hour * HOUR))
     middle = {"from_": written(MIDNIGHT + HOUR), "to": written(MIDNIGHT + 2 * HOUR)}
-    assert asked(server, "/v1/top", **middle)["coarse"] == 0
-    assert asked(server, "/v1/series", function="f")["coarse"] == 0
-    server.combine()
-    top = asked(server, "/v1/top", **middle)
+    assert asked(own, "/v1/top", **middle)["coarse"] == 0
+    assert asked(own, "/v1/series", function="f")["coarse"] == 0
+    own.combine()
+    top = asked(own, "/v1/top", **middle)
     assert (top["coarse"], len(top["rows"])) == (1, 3)
     for bound in middle:
-        assert asked(server, "/v1/top", **{bound: middle[bound]})["coarse"] == 1
-    assert asked(server, "/v1/top")["coarse"] == 0
-    series = asked(server, "/v1/series", function="1")
+        assert asked(own, "/v1/top", **{bound: middle[bound]})["coarse"] == 1
+    assert asked(own, "/v1/top")["coarse"] == 0
+    series = asked(own, "/v1/series", function="1")
     assert (series["coarse"], [point["flat"] for point in series["points"]]) == (1, [10_000_000])
-    assert asked(server, "/v1/series", function="1", step="day")["coarse"] == 0
-    part = asked(server, "/v1/series", function="1", step="day", **middle)
+    assert asked(own, "/v1/series", function="1", step="day")["coarse"] == 0
+    part = asked(own, "/v1/series", function="1", step="day", **middle)
     assert (part["coarse"], part["points"][0]["time"]) == (1, written(MIDNIGHT).replace("+00:00", "Z"))
-    assert asked(server, "/v1/diff", base_from=middle["from_"])["base"]["coarse"] == 1
+    assert asked(own, "/v1/diff", base_from=middle["from_"])["base"]["coarse"] == 1
 
 
-def test_a_diff_is_of_shares(server: Server) -> None:
-    store(server, stacked({"main.f": 3, "main.g": 1}), labels="version=1")
-    store(server, stacked({"main.f": 30, "main.h": 30}), labels="version=2")
-    answer = asked(server, "/v1/diff", labels="version=2", base_labels="version=1")
+def test_a_diff_is_of_shares(own: OwnService) -> None:
+    store(own, stacked({"main.f": 3, "main.g": 1}), labels="version=1")
+    store(own, stacked({"main.f": 30, "main.h": 30}), labels="version=2")
+    answer = asked(own, "/v1/diff", labels="version=2", base_labels="version=1")
     assert (answer["now"]["total"], answer["base"]["total"]) == (600_000_000, 40_000_000)
     assert [(row["name"], row["flat_difference"]) for row in answer["rows"]] == [
         ("main.h", 0.5),
@@ -306,8 +307,8 @@ def test_a_diff_is_of_shares(server: Server) -> None:
     row = answer["rows"][1]
     assert (row["now"]["flat"], row["base"]["flat"]) == (300_000_000, 30_000_000)
     assert (row["now"]["flat_share"], row["base"]["flat_share"]) == (0.5, 0.75)
-    assert len(asked(server, "/v1/diff", labels="version=2", base_labels="version=1", n="2")["rows"]) == 2
-    whole = asked(server, "/v1/diff", labels="version=2", base_labels="")
+    assert len(asked(own, "/v1/diff", labels="version=2", base_labels="version=1", n="2")["rows"]) == 2
+    whole = asked(own, "/v1/diff", labels="version=2", base_labels="")
     assert whole["base"]["profiles"] == 2
 
 

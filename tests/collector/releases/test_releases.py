@@ -12,6 +12,7 @@ from pprof_merge.analysis.edge_overlap import overlap
 from pprof_merge.formats import FORMATS
 
 from tests.collector.edits import edited
+from tests.collector.own_service import OwnService
 from tests.collector.releases_seen import (
     OTHER_PROGRAM,
     SOON,
@@ -43,12 +44,12 @@ def drifting(stopped: Server) -> Server:
     return stopped
 
 
-def test_nothing_stored_is_404_and_makes_no_release(server: Server) -> None:
-    for answer in (server.release(), server.releases(method="POST")):
+def test_nothing_stored_is_404_and_makes_no_release(own: OwnService) -> None:
+    for answer in (own.release(), own.releases(method="POST")):
         assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
         assert answer.json()["detail"] == "no stored profile matches the selection"
-    assert server.release(method="HEAD").status_code == 404
-    assert listed(server) == []
+    assert own.release(method="HEAD").status_code == 404
+    assert listed(own) == []
 
 
 def test_the_first_release_is_the_merge(server: Server) -> None:
@@ -99,31 +100,31 @@ def test_it_stays_the_same_while_the_merge_drifts_within_the_bound(drifting: Ser
 
 
 @pytest.mark.parametrize("others", [VERSION_2, OTHER_PROGRAM], ids=["version", "program"])
-def test_a_drift_beyond_the_bound_makes_a_new_one(drifting: Server, others: list[bytes]) -> None:
+def test_a_drift_beyond_the_bound_makes_a_new_one(stopped: Server, others: list[bytes]) -> None:
     alike = overlap(merge_of(VERSION_1), merge_of(VERSION_1 + others))
-    drifting.environment["PGOF_RELEASE_OVERLAP"] = str(alike + 0.001)
-    drifting.restart()
-    submit_all(drifting, VERSION_1)
-    first = drifting.release()
-    submit_all(drifting, others)
-    second = drifting.release()
-    assert second.content == drifting.merge().content != first.content
+    stopped.environment |= SOON | {"PGOF_RELEASE_OVERLAP": str(alike + 0.001)}
+    stopped.start()
+    submit_all(stopped, VERSION_1)
+    first = stopped.release()
+    submit_all(stopped, others)
+    second = stopped.release()
+    assert second.content == stopped.merge().content != first.content
     assert second.headers["PGO-Release"] == "2"
-    new = listed(drifting)[0]
+    new = listed(stopped)[0]
     assert (new["reason"], new["replaces"]) == ("drift", 1)
     assert new["overlap"] == pytest.approx(alike)
-    assert drifting.release().content == second.content
-    assert state(drifting) == ([2, 1], 2, False)
+    assert stopped.release().content == second.content
+    assert state(stopped) == ([2, 1], 2, False)
 
 
-def test_a_drift_to_just_above_the_bound_does_not(drifting: Server) -> None:
+def test_a_drift_to_just_above_the_bound_does_not(stopped: Server) -> None:
     alike = overlap(merge_of(VERSION_1), merge_of(VERSION_1 + VERSION_2))
-    drifting.environment["PGOF_RELEASE_OVERLAP"] = str(alike - 0.001)
-    drifting.restart()
-    submit_all(drifting, VERSION_1)
-    drifting.release()
-    submit_all(drifting, VERSION_2)
-    assert number_in(drifting) == 1
+    stopped.environment |= SOON | {"PGOF_RELEASE_OVERLAP": str(alike - 0.001)}
+    stopped.start()
+    submit_all(stopped, VERSION_1)
+    stopped.release()
+    submit_all(stopped, VERSION_2)
+    assert number_in(stopped) == 1
 
 
 def test_one_that_is_too_old_is_replaced_once_the_merge_is_another(stopped: Server) -> None:
@@ -179,20 +180,20 @@ def test_pipelines_that_ask_at_once_get_the_same(eager: Server) -> None:
     assert state(eager)[0] == [2, 1]
 
 
-def test_head_has_the_headers_of_get_and_no_body(server: Server) -> None:
-    server.submit(profile_of("a"))
-    head, get = server.release(method="HEAD"), server.release()
+def test_head_has_the_headers_of_get_and_no_body(own: OwnService) -> None:
+    own.submit(profile_of("a"))
+    head, get = own.release(method="HEAD"), own.release()
     assert head.content == b""
     for answer in (head, get):
         del answer.headers["Date"]
     assert head.headers == get.headers
 
 
-def test_who_has_it_gets_304(server: Server) -> None:
-    server.submit(profile_of("a"))
-    etag = server.release().headers["ETag"]
+def test_who_has_it_gets_304(own: OwnService) -> None:
+    own.submit(profile_of("a"))
+    etag = own.release().headers["ETag"]
     for number in (None, 1):
-        answer = server.release(number, If_None_Match=etag)
+        answer = own.release(number, If_None_Match=etag)
         assert (answer.status_code, answer.content) == (304, b"")
         assert (answer.headers["ETag"], answer.headers["PGO-Release"]) == (etag, "1")
 
@@ -322,14 +323,14 @@ def test_formats_are_of_the_release_and_kept_with_it(server: Server) -> None:
     assert server.release(1, format_="folded").content == FORMATS["folded"].write(merge_of(VERSION_1))
 
 
-def test_what_the_format_cannot_do_without_is_said(server: Server) -> None:
+def test_what_the_format_cannot_do_without_is_said(own: OwnService) -> None:
     def without_lines(parsed: Any) -> None:
         for location in parsed.location:
             del location.line[:]
 
-    server.submit(edited(profile_of("a"), without_lines))
-    assert server.release(format_="llvm").status_code == 422
-    assert server.release().status_code == 200
+    own.submit(edited(profile_of("a"), without_lines))
+    assert own.release(format_="llvm").status_code == 422
+    assert own.release().status_code == 200
 
 
 def test_without_a_catalog_all_is_as_before(eager: Server) -> None:
@@ -347,12 +348,12 @@ def test_without_a_catalog_all_is_as_before(eager: Server) -> None:
     assert number_in(eager) == 3
 
 
-def test_one_that_lacks_blobs_says_of_how_many(server: Server) -> None:
+def test_one_that_lacks_blobs_says_of_how_many(own: OwnService) -> None:
     for name in "ab":
-        server.submit(profile_of(name))
-    server.blobs()[0].write_bytes(b"")
-    server.release()
-    assert listed(server)[0]["left_out"] == 1
+        own.submit(profile_of(name))
+    own.blobs()[0].write_bytes(b"")
+    own.release()
+    assert listed(own)[0]["left_out"] == 1
 
 
 def test_the_log_says_which_release_was_given_and_made(server: Server) -> None:

@@ -244,8 +244,8 @@ def test_a_profile_that_went_may_come_again(server: Server, store: Callable[...,
 def test_a_roll_up_that_is_refused_keeps_no_other_service_waiting(
     server: Server, store: Callable[..., None]
 ) -> None:
-    """The merge of one service's day takes longer than a task may take: seconds, for 144 MB of comments."""
-    for number in range(24):
+    """The merge of one service's day takes longer than a task may take: seconds, for 72 MB of comments."""
+    for number in range(12):
         profile = large_profile(f"large {number}", number, time_nanos=NOON - 5 * DAY)
         assert server.submit(profile, query={"service": "a"}).status_code == 204
     for second in range(3):
