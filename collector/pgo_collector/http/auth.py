@@ -1,54 +1,29 @@
-"""Authentication and authorization: FastAPI dependencies of routes, done before any of the body is read."""
+"""Authentication and authorization: checks of routes, done before any of the body is read."""
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any
 
-from fastapi.routing import APIRoute
 from starlette.requests import Request
-from starlette.responses import Response
 
 from pgo_collector.errors import KeyOutOfScope, KeyRefused
 from pgo_collector.http.context import NO_KEY, context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.parameters import check_parameters
+from pgo_collector.http.routing import Check
 from pgo_collector.http.selections import first_values
 from pgo_collector.traces.spans import span
 
-Dependency = Callable[[Request], Awaitable[None]]
-
-
-class DirectRoute(APIRoute):
-    """A route whose dependencies and endpoint take the request alone, and are called one after another.
-
-    FastAPI would look each time for what else they take, which costs a tenth of a submit.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request; see APIRoute."""
-        checks = [dependency.dependency for dependency in self.dependencies]
-
-        async def handle(request: Request) -> Response:
-            for check in checks:
-                if check is not None:
-                    await check(request)
-            answer: Response = await self.endpoint(request)
-            return answer
-
-        return handle
-
 
 async def allow_anyone(request: Request) -> None:
-    """Let a request use a route without a key, for all services. A dependency."""
+    """Let a request use a route without a key, for all services. A check."""
     context_of(request).key = NO_KEY
 
 
-def require_key(key_file: KeyFile, header: str = "") -> Dependency:
-    """Return a dependency that puts the key of a request into its context.
+def require_key(key_file: KeyFile, header: str = "") -> Check:
+    """Return a check that puts the key of a request into its context.
 
-    The route then finds which service the request is about, and calls `check_scope`. The dependency raises
+    The route then finds which service the request is about, and calls `check_scope`. It raises
     KeyRefused unless the request's bearer token, or its password (Basic), is one of the file's keys. Where
     clients can send a key in a `header` of their own, that counts, too.
     """
@@ -81,11 +56,11 @@ def _text_of_key(authorization: str) -> bytes:
     return b""
 
 
-def require_service_key(key_file: KeyFile, default_service: str) -> Dependency:
-    """Return a dependency that puts the key of a request into its context, and the service it is about.
+def require_service_key(key_file: KeyFile, default_service: str) -> Check:
+    """Return a check that puts the key of a request into its context, and the service it is about.
 
-    The service is the query's `service`, else the only one that the key is for, else the default. The
-    dependency raises KeyRefused as `require_key` does, what `check_parameters` raises, and KeyOutOfScope if
+    The service is the query's `service`, else the only one that the key is for, else the default. It
+    raises KeyRefused as `require_key` does, what `check_parameters` raises, and KeyOutOfScope if
     the key isn't for the service.
     """
     check_key = require_key(key_file)

@@ -17,10 +17,10 @@ from pydantic import BaseModel, Field
 
 from pgo_collector.http.parameters import PARAMETERS
 from pgo_collector.http.problems import Problem
+from pgo_collector.http.routing import DescribedRoute
 
 Responses = dict[int | str, dict[str, Any]]
 
-METHODS = ["GET", "HEAD"]
 SELECTION = ("service", "type", "labels", "from", "to", "last")
 LATENCIES = ("latency_from", "latency_to")
 PATTERNS = ("focus", "ignore", "hide")
@@ -88,8 +88,9 @@ def success(status: HTTPStatus, description: str) -> Responses:
 
 def schema_of(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document; this takes a while. HEAD isn't listed: every GET route takes it."""
+    routes = [route.described() for route in app.routes if isinstance(route, DescribedRoute)]
     schema = get_openapi(
-        title="pgo-collector", version=version("pgo-collector"), description=_DESCRIPTION, routes=app.routes
+        title="pgo-collector", version=version("pgo-collector"), description=_DESCRIPTION, routes=routes
     )
     schemas = schema["components"]["schemas"]
     schemas[ProblemDetails.__name__] = ProblemDetails.model_json_schema()

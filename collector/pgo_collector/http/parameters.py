@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from pgo_collector.engine.views import StackReading
 from pgo_collector.errors import ParameterInvalid, ParameterUnknown
+from pgo_collector.http.routing import DescribedRoute
 from pgo_collector.http.selections import first_values, focus_of
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.traces.forms import FORMS as FORMS_OF_TRACES
@@ -193,13 +194,13 @@ def _fits(value: int | str) -> bool:
 
 
 async def check_parameters(request: Request) -> None:
-    """Refuse unknown parameters, and repeated ones that take a single value. A dependency.
+    """Refuse unknown parameters, and repeated ones that take a single value. A check.
 
     An unknown parameter is often a misspelled `labels` or `from`: if it were ignored, the request would
     select everything. Raises ParameterUnknown and ParameterInvalid.
     """
-    extra = request.scope["route"].openapi_extra
-    schemas = {parameter["name"]: parameter["schema"] for parameter in extra.get("parameters", ())}
+    route: DescribedRoute = request.scope["route"]
+    schemas = route.parameters
     for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
         if name not in schemas:
             raise ParameterUnknown(_unknown(name[:_LONGEST_UNKNOWN], [*schemas]))

@@ -12,13 +12,12 @@ from traceback import walk_tb
 from typing import NamedTuple
 
 from fastapi import FastAPI
-from fastapi.routing import iter_route_contexts
 from pprof_merge import LimitExceeded, OutputTooLarge, ProfileError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import compile_path
+from starlette.routing import Route
 
 import pgo_collector
 from pgo_collector.engine.outputs import too_large
@@ -197,8 +196,8 @@ def _allowed(request: Request) -> Mapping[str, str]:
     """Return the header Allow for all routes of the path; the router names only the first route's methods."""
     methods = {
         method
-        for route in iter_route_contexts(request.app.routes)
-        if route.path is not None and compile_path(route.path)[0].match(request.url.path)
+        for route in request.app.routes
+        if isinstance(route, Route) and route.path_regex.match(request.url.path)
         for method in route.methods or ()
     }
     return {"Allow": ", ".join(sorted(methods))}

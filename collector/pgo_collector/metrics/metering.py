@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import iter_route_contexts
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pgo_collector.http.context import RequestContext, context_of
@@ -94,6 +93,5 @@ def _templates(prefix: str, routes: Sequence[BaseRoute]) -> Iterator[tuple[Any, 
         if isinstance(route, Mount):
             yield route.app, f"{prefix}{route.path}"
             yield from _templates(f"{prefix}{route.path}", route.routes)
-        else:
-            for context in iter_route_contexts([route]):
-                yield context.endpoint, f"{prefix}{context.path_format}"
+        elif isinstance(route, Route):
+            yield route.endpoint, f"{prefix}{route.path_format}"

@@ -5,5 +5,5 @@
 /metrics. Each other protocol has a folder, `profefe/`, `pyroscope/`, `otlp/`, `parca/` and `datadog/`, or a
 file, `autopgo`. What several of them need is in `push/`, and `protocols` has a row for each.
 
-Each function returns a router that the room serve adds to the application.
+Each function returns `Routes` that the room serve adds to the application.
 """

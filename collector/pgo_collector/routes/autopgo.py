@@ -9,7 +9,6 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from fastapi import APIRouter, Depends
 from pprof_merge import Budget
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -22,8 +21,9 @@ from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import allow_anyone, check_scope, require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile, Scope
-from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, download, parameters, success
+from pgo_collector.http.openapi import NO_KEY_NEEDED, download, parameters, success
 from pgo_collector.http.problems import Dialect, Failure
+from pgo_collector.http.routing import Routes
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import CPU
@@ -65,37 +65,36 @@ class AutopgoParts(NamedTuple):
 
 def autopgo_routes(
     parts: AutopgoParts, submit_keys: KeyFile, merge_keys: KeyFile, *, is_open: bool
-) -> APIRouter:
+) -> Routes:
     """Return the routes, which need the keys of those below /v1, or none if they are open.
 
     To delete takes a key that is both a submit key and a merge key.
     """
     checks = [allow_anyone if is_open else require_key(keys) for keys in (submit_keys, merge_keys)]
-    submit, read = ([Depends(check)] for check in checks)
-    router = APIRouter()
+    submit, read = ([check] for check in checks)
+    routes = Routes()
     merges = parts.merges
     inventory = Inventory(merges.store.catalog)
 
-    @router.post(
+    @routes.post(
         _APP,
         status_code=HTTPStatus.CREATED,
         summary="Store a CPU profile of an app",
         response_description="The profile is stored durably, or already was",
         openapi_extra=parameters(body=_OCTETS),
-        dependencies=submit,
+        checks=submit,
     )
     async def upload(request: Request, app: str) -> Response:
         submitted = await parts.submits.submit(request, Series(_service_of(request, app), CPU))
         key = f"{app}/staging/{submitted.name.identity.time_nanos}"
         return JSONResponse({"key": key}, HTTPStatus.CREATED)
 
-    @router.api_route(
+    @routes.get(
         _APP,
-        methods=METHODS,
         summary="Return the merge of all CPU profiles of an app",
         response_class=Response,
         responses=download("The merge, as pprof", _OCTETS),
-        dependencies=read,
+        checks=read,
     )
     async def merge(request: Request, app: str) -> Response:
         service = _service_of(request, app)
@@ -103,7 +102,7 @@ def autopgo_routes(
         made = await merges.current(Selection(service, CPU), replace(PLAIN_RENDITION, rules=ruled))
         return merge_download(request, made, _FILENAME)
 
-    @router.delete(
+    @routes.delete(
         _APP,
         summary="Delete all CPU profiles of an app",
         response_description="They are deleted",
@@ -115,12 +114,11 @@ def autopgo_routes(
         await merges.delete(service, CPU)
         return JSONResponse({})
 
-    @router.api_route(
+    @routes.get(
         _PROFILES,
-        methods=METHODS,
         summary="List the apps that have CPU profiles",
         response_description="The apps",
-        dependencies=read,
+        checks=read,
     )
     async def apps(request: Request) -> Response:
         scope = context_of(request).caller.scope
@@ -130,18 +128,17 @@ def autopgo_routes(
 
     for path in _HEALTH:
 
-        @router.api_route(
+        @routes.get(
             path,
-            methods=METHODS,
             summary="Say whether requests can be served, as autopgo does",
             response_description="Requests can be served",
             responses=success(HTTPStatus.SERVICE_UNAVAILABLE, "Something fails; `dependencies` says what"),
             openapi_extra=NO_KEY_NEEDED,
         )
-        async def health() -> Response:
+        async def health(_: Request) -> Response:
             return _health(parts.readiness.parts, await parts.readiness.faults())
 
-    return router
+    return routes
 
 
 def _service_of(request: Request, app: str) -> str:

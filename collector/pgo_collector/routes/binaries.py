@@ -5,7 +5,6 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import structlog
-from fastapi import APIRouter, Depends
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -13,7 +12,8 @@ from starlette.responses import JSONResponse, Response
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import METHODS, parameters, problems
+from pgo_collector.http.openapi import parameters, problems
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import service_of
 from pgo_collector.model.times import format_time
 from pgo_collector.settings import Settings
@@ -35,15 +35,15 @@ def binaries_routes(
     merge_keys: KeyFile,
     *,
     settings: Settings,
-) -> APIRouter:
+) -> Routes:
     """Return the routes; uploads take submit keys, and the others merge keys."""
-    router = APIRouter()
-    may_merge = [Depends(require_service_key(merge_keys, settings.default_service))]
+    routes = Routes()
+    may_merge = [require_service_key(merge_keys, settings.default_service)]
     bound = BodyBound(settings.binary_bytes, "PGOF_BINARY_BYTES")
 
-    @router.post(
+    @routes.post(
         "/v1/binaries",
-        dependencies=[Depends(require_service_key(submit_keys, settings.default_service))],
+        checks=[require_service_key(submit_keys, settings.default_service)],
         summary="Store a program that is profiled, with which merges in the format llvm get better",
         response_description="The program is stored durably: its build id, SHA-256 and size",
         responses=problems(400, 403, 408, 409, 413, 422, 429, 500, 501, 503),
@@ -62,10 +62,9 @@ def binaries_routes(
         _log.info("program stored", service=service, build_id=facts.build_id, size=facts.size)
         return JSONResponse({"service": service, **facts._asdict()})
 
-    @router.api_route(
+    @routes.get(
         "/v1/binaries",
-        methods=METHODS,
-        dependencies=may_merge,
+        checks=may_merge,
         summary="List the programs that are stored, the one that was uploaded last first",
         response_description="The programs",
         responses=problems(400, 403, 500, 503),
@@ -85,10 +84,10 @@ def binaries_routes(
         ]
         return JSONResponse({"service": service, "binaries": entries})
 
-    @router.delete(
+    @routes.delete(
         "/v1/binaries/{build_id}",
         status_code=HTTPStatus.NO_CONTENT,
-        dependencies=may_merge,
+        checks=may_merge,
         summary="Delete a program",
         response_description="The program is deleted",
         responses=problems(400, 403, 404, 500, 503),
@@ -101,4 +100,4 @@ def binaries_routes(
             raise not_stored("deletion", error) from error
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
-    return router
+    return routes

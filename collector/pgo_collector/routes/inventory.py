@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,8 +11,9 @@ from pgo_collector.catalog.inventory import Inventory, Position
 from pgo_collector.http.answers import json_answer
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
+from pgo_collector.http.openapi import SELECTION, parameters, problems
 from pgo_collector.http.parameters import decode_cursor, encode_cursor, whole_number
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import fleet_selection_of, fleet_service_of
 from pgo_collector.model.selection import EVERY_SERVICE
 from pgo_collector.queries.answers import Services, StoredProfiles
@@ -21,15 +21,14 @@ from pgo_collector.queries.listings import profiles_of, services_of
 from pgo_collector.store.store import Store
 
 
-def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> APIRouter:
+def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> Routes:
     """Return the routes."""
-    router = APIRouter(tags=["questions"])
+    routes = Routes(tags=["questions"])
     inventory = Inventory(store.catalog)
 
-    @router.api_route(
+    @routes.get(
         "/v1/services",
-        methods=METHODS,
-        dependencies=[Depends(require_service_key(keys, EVERY_SERVICE))],
+        checks=[require_service_key(keys, EVERY_SERVICE)],
         summary="List the services and what is stored for each",
         response_description="The services",
         response_model=Services,
@@ -43,10 +42,9 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> APIRo
         following = encode_cursor(page[limit - 1].service) if len(page) > limit else None
         return await json_answer(services_of(page[:limit], following))
 
-    @router.api_route(
+    @routes.get(
         "/v1/profiles",
-        methods=METHODS,
-        dependencies=[Depends(require_service_key(keys, default_service))],
+        checks=[require_service_key(keys, default_service)],
         summary="List the stored profiles of a selection, latest first",
         response_description="The stored profiles",
         response_model=StoredProfiles,
@@ -62,4 +60,4 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> APIRo
         following = encode_cursor(*page[limit - 1].position) if len(page) > limit else None
         return await json_answer(profiles_of(page[:limit], following))
 
-    return router
+    return routes

@@ -2,7 +2,6 @@
 
 import asyncio
 
-from fastapi import APIRouter, Depends
 from pprof_merge import FORMATS
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,13 +17,13 @@ from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import (
     LATENCIES,
-    METHODS,
     PATTERNS,
     SELECTION,
     download,
     parameters,
     problems,
 )
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import (
     first_values,
     format_named,
@@ -40,13 +39,13 @@ from pgo_collector.store.binaries import HELPED_FORMAT, Binaries
 
 def merge_routes(
     merges: Merges, rules: RulesFolder, binaries: Binaries, keys: KeyFile, default_service: str
-) -> APIRouter:
+) -> Routes:
     """Return the route."""
-    router = APIRouter()
+    routes = Routes()
 
-    @router.api_route(
+    @routes.add(
+        ["POST", "GET", "HEAD"],
         "/v1/merge",
-        methods=["POST", *METHODS],
         summary="Return the merge of a selection",
         response_class=Response,
         responses=download("The merge", *(known.media_type for known in FORMATS.values()))
@@ -54,7 +53,7 @@ def merge_routes(
         openapi_extra=parameters(
             *SELECTION, *LATENCIES, *PATTERNS, "format", "binary", "weight", "half_life", "and_combine"
         ),
-        dependencies=[Depends(_check_method), Depends(require_service_key(keys, default_service))],
+        checks=[_check_method, require_service_key(keys, default_service)],
     )
     async def merge(request: Request) -> Response:
         selection, given = selection_of(request), first_values(request)
@@ -78,7 +77,7 @@ def merge_routes(
         made = await make(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 
-    return router
+    return routes
 
 
 async def _check_method(request: Request) -> None:

@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from fastapi import APIRouter, Depends
 from pprof_merge import ENGINE
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from pgo_collector.http.auth import allow_anyone, require_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, download, problems, success
+from pgo_collector.http.openapi import NO_KEY_NEEDED, download, problems, success
+from pgo_collector.http.routing import Routes
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.metrics import Metrics
 from pgo_collector.metrics.prometheus import CONTENT_TYPE
@@ -34,25 +35,24 @@ class _Health:
         await PlainTextResponse("OK")(scope, receive, send)
 
 
-def ready_routes(readiness: Readiness, workers: Workers, warming: Warming) -> APIRouter:
+def ready_routes(readiness: Readiness, workers: Workers, warming: Warming) -> Routes:
     """Return the route of /readyz, which needs no key."""
-    router = APIRouter()
+    routes = Routes()
 
-    @router.api_route(
+    @routes.get(
         "/readyz",
-        methods=METHODS,
         summary="Say whether requests can be served, and how many stored profiles the workers have read",
         response_description="Requests can be served",
         responses=success(HTTPStatus.SERVICE_UNAVAILABLE, "Something fails; `fails` says what"),
         openapi_extra=NO_KEY_NEEDED,
     )
-    async def ready() -> Response:
+    async def ready(_: Request) -> Response:
         tasks = {"oldest_seconds": round(workers.oldest_task_seconds, 1), "waiting": workers.queued}
         faults = await readiness.faults()
         rows = {"read": warming.read, "of": warming.total}
         return ready_answer(faults, tasks=tasks, rows=rows)
 
-    return router
+    return routes
 
 
 def ready_answer(faults: Mapping[str, str], **details: object) -> Response:
@@ -64,19 +64,18 @@ def ready_answer(faults: Mapping[str, str], **details: object) -> Response:
     )
 
 
-def metrics_routes(metrics: Metrics, keys: KeyFile, *, is_open: bool) -> APIRouter:
+def metrics_routes(metrics: Metrics, keys: KeyFile, *, is_open: bool) -> Routes:
     """Return the route of /metrics, which needs one of the keys, or none if it is open."""
-    router = APIRouter()
+    routes = Routes()
 
-    @router.api_route(
+    @routes.get(
         "/metrics",
-        methods=METHODS,
-        dependencies=[Depends(allow_anyone if is_open else require_key(keys))],
+        checks=[allow_anyone if is_open else require_key(keys)],
         summary="Return metrics for Prometheus",
         response_class=Response,
         responses=download("Text format 0.0.4", CONTENT_TYPE) | problems(403),
     )
-    async def scrape() -> Response:
+    async def scrape(_: Request) -> Response:
         return Response(await asyncio.to_thread(metrics.exposition), media_type=CONTENT_TYPE)
 
-    return router
+    return routes

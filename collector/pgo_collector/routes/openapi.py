@@ -7,22 +7,22 @@ import json
 import warnings
 from functools import lru_cache
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, problems, schema_of
+from pgo_collector.http.openapi import NO_KEY_NEEDED, problems, schema_of
 from pgo_collector.http.parameters import check_parameters
+from pgo_collector.http.routing import Routes
 
 
-def openapi_routes() -> APIRouter:
+def openapi_routes() -> Routes:
     """Return the route."""
-    router = APIRouter()
+    routes = Routes()
 
-    @router.api_route(
+    @routes.get(
         "/v1/openapi.json",
-        methods=METHODS,
-        dependencies=[Depends(check_parameters)],
+        checks=[check_parameters],
         summary="Return this document",
         responses={
             200: {"content": {"application/json": {}}, "description": "OpenAPI 3.1"},
@@ -33,7 +33,7 @@ def openapi_routes() -> APIRouter:
     async def openapi(request: Request) -> Response:
         return Response(await asyncio.to_thread(_document, request.app), media_type="application/json")
 
-    return router
+    return routes
 
 
 @lru_cache(maxsize=1)

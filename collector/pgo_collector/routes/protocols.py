@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from fastapi import APIRouter
-
 from pgo_collector.engine.start_lines import Tables
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.problems import Dialect
+from pgo_collector.http.routing import Routes
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.queries.grafana.profiles import Profiles
@@ -56,7 +55,7 @@ class Protocol(NamedTuple):
 
     name: str
     dialects: tuple[Dialect, ...]
-    routes: Callable[[Parts], Iterator[APIRouter]]
+    routes: Callable[[Parts], Iterator[Routes]]
     others: tuple[str, ...] = ()
 
     @property
@@ -75,8 +74,8 @@ class Protocol(NamedTuple):
         return path.startswith(self.prefixes) or path in self.paths
 
 
-def _profefe(parts: Parts) -> Iterator[APIRouter]:
-    yield profefe_routes(
+def _profefe(parts: Parts) -> Iterator[Routes]:
+    yield from profefe_routes(
         parts.submits,
         parts.merges,
         parts.submit_keys,
@@ -85,28 +84,28 @@ def _profefe(parts: Parts) -> Iterator[APIRouter]:
     )
 
 
-def _pyroscope(parts: Parts) -> Iterator[APIRouter]:
+def _pyroscope(parts: Parts) -> Iterator[Routes]:
     yield pyroscope_routes(parts.submits, parts.submit_keys, parts.settings.push_profiles)
     yield querier_routes(parts.profiles, parts.reading, parts.messages, parts.merge_keys)
     yield render_routes(parts.reading, parts.merge_keys)
 
 
-def _otlp(parts: Parts) -> Iterator[APIRouter]:
+def _otlp(parts: Parts) -> Iterator[Routes]:
     yield otlp_routes(parts.submits, parts.submit_keys, parts.settings, parts.start_lines)
 
 
-def _parca(parts: Parts) -> Iterator[APIRouter]:
+def _parca(parts: Parts) -> Iterator[Routes]:
     yield parca_routes(parts.submits, parts.submit_keys, parts.settings.push_profiles)
 
 
-def _datadog(parts: Parts) -> Iterator[APIRouter]:
+def _datadog(parts: Parts) -> Iterator[Routes]:
     settings = parts.settings
     yield datadog_routes(
         parts.submits, parts.submit_keys, settings.push_profiles, is_open=settings.datadog_open
     )
 
 
-def _autopgo(parts: Parts) -> Iterator[APIRouter]:
+def _autopgo(parts: Parts) -> Iterator[Routes]:
     used = AutopgoParts(parts.submits, parts.merges, parts.rules, parts.readiness)
     yield autopgo_routes(used, parts.submit_keys, parts.merge_keys, is_open=parts.settings.autopgo_open)
 

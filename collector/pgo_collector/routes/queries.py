@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from typing import cast
 
-from fastapi import APIRouter, Depends
 from pprof_merge.analysis import FlameView, Grouping, TopOrder
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -17,7 +16,7 @@ from pgo_collector.errors import NotOfThisProfile
 from pgo_collector.http.answers import check_names, json_answer
 from pgo_collector.http.auth import check_scope, require_service_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import BASE, FOCUS, LATENCIES, METHODS, SELECTION, parameters, problems
+from pgo_collector.http.openapi import BASE, FOCUS, LATENCIES, SELECTION, parameters, problems
 from pgo_collector.http.parameters import (
     one_of,
     reading_of,
@@ -26,6 +25,7 @@ from pgo_collector.http.parameters import (
     single_parameter,
     whole_number,
 )
+from pgo_collector.http.routing import Decorator, Routes
 from pgo_collector.http.selections import (
     base_of,
     fleet_selection_of,
@@ -56,17 +56,15 @@ from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.timelines import Step, Subject, time_series
 from pgo_collector.queries.tops import top_of
 
-Handler = TypeVar("Handler", bound=Callable[..., Any])
-
 _SUBJECTS = ("function", "package")
 
 
-def overview_routes(overviews: Overviews, keys: KeyFile) -> APIRouter:
+def overview_routes(overviews: Overviews, keys: KeyFile) -> Routes:
     """Return the route of the fleet's overview."""
-    router = APIRouter(dependencies=[Depends(require_service_key(keys, EVERY_SERVICE))], tags=["questions"])
+    routes = Routes(require_service_key(keys, EVERY_SERVICE), tags=["questions"])
 
     @_answers(
-        router,
+        routes,
         "/v1/fleet",
         FleetOverview,
         "Return two weeks of all services: totals, changes, and what takes most",
@@ -79,15 +77,15 @@ def overview_routes(overviews: Overviews, keys: KeyFile) -> APIRouter:
         check_names((row.name for row in (*answer.functions, *answer.packages)), overviews.budget)
         return await json_answer(answer)
 
-    return router
+    return routes
 
 
-def flame_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter:
+def flame_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> Routes:
     """Return the route of flame graphs."""
-    router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))], tags=["questions"])
+    routes = Routes(require_service_key(keys, default_service), tags=["questions"])
 
     @_answers(
-        router,
+        routes,
         "/v1/flame",
         FlameGraphAnswer,
         "Return the flame graph of a service, compared with a base if one is given",
@@ -107,17 +105,17 @@ def flame_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter
         check_names((call.name for call in answer.calls), fleet.budget)
         return await json_answer(answer, found.left_out)
 
-    return router
+    return routes
 
 
 def query_routes(
     fleet: Fleet, summaries: Summaries, links: SourceLinks, keys: KeyFile, default_service: str
-) -> APIRouter:
+) -> Routes:
     """Return the routes."""
-    router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))], tags=["questions"])
+    routes = Routes(require_service_key(keys, default_service), tags=["questions"])
 
     @_answers(
-        router,
+        routes,
         "/v1/top",
         Top,
         "Rank functions, packages, files or lines by value, in one service or in all",
@@ -134,7 +132,7 @@ def query_routes(
         return await json_answer(answer, table.left_out)
 
     @_answers(
-        router,
+        routes,
         "/v1/function",
         Function,
         "Return the callers, callees and lines of a function, in one service or in all",
@@ -155,7 +153,7 @@ def query_routes(
         return await json_answer(answer, found.left_out)
 
     @_answers(
-        router,
+        routes,
         "/v1/series",
         TimeSeries,
         "Return the share of a function or package over time",
@@ -172,7 +170,7 @@ def query_routes(
         return await json_answer(found, left_out)
 
     @_answers(
-        router,
+        routes,
         "/v1/diff",
         Diff,
         "Compare the shares of functions, packages, files or lines in two selections",
@@ -192,7 +190,7 @@ def query_routes(
         return await json_answer(answer, [*now.left_out, *before.left_out])
 
     @_answers(
-        router,
+        routes,
         "/v1/histogram",
         Histogram,
         "Return the histogram of latencies, compared with a base if one is given",
@@ -209,7 +207,7 @@ def query_routes(
         return await json_answer(histogram_of(now, base), left_out)
 
     @_answers(
-        router,
+        routes,
         "/v1/heatmap",
         HeatMap,
         "Return the histogram of latencies of each step of time",
@@ -220,7 +218,7 @@ def query_routes(
         found, left_out = await heat_map(fleet, fleet_selection_of(request), step)
         return await json_answer(found, left_out)
 
-    return router
+    return routes
 
 
 def _table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:
@@ -240,17 +238,16 @@ def _check_sample_type(focus: Focus, answer: Top | FlameGraphAnswer | Function |
 
 
 def _answers(  # noqa: PLR0917 - as the table of routes has them
-    router: APIRouter,
+    routes: Routes,
     path: str,
     model: type[BaseModel],
     summary: str,
     taken: Sequence[str],
     statuses: Sequence[int] = (400, 403, 404, 422, 503),
-) -> Callable[[Handler], Handler]:
+) -> Decorator:
     """Return the decorator of a route that answers a question with a model; `taken` are its parameters."""
-    return router.api_route(
+    return routes.get(
         path,
-        methods=METHODS,
         summary=summary,
         response_description=(model.__doc__ or "").partition("\n")[0].rstrip("."),
         response_model=model,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from fastapi import APIRouter, Depends
 from pprof_merge import FORMATS
 from pprof_merge.formats import Format
 from starlette.requests import Request
@@ -15,7 +14,8 @@ from pgo_collector.http.answers import Download, etag_matches
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import METHODS, download, parameters, problems
+from pgo_collector.http.openapi import download, parameters, problems
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import first_values, format_named, service_of
 from pgo_collector.releases.release import number_of
 from pgo_collector.releases.releases import AllReleases
@@ -25,13 +25,12 @@ _HEADER = "PGO-Release"
 _PROFILE = download("The profile", *(known.media_type for known in FORMATS.values()))
 
 
-def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> APIRouter:
+def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> Routes:
     """Return the routes."""
-    router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))])
+    routes = Routes(require_service_key(keys, default_service))
 
-    @router.api_route(
+    @routes.get(
         "/v1/release",
-        methods=METHODS,
         summary="Return the current release, the profile to build with",
         response_class=Response,
         responses=_PROFILE | problems(400, 403, 404, 422, 500, 501, 503),
@@ -42,9 +41,8 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> A
         opened = await releases.current(wanted)
         return _answer(request, opened, wanted, f"{releases.service}{wanted.suffix}")
 
-    @router.api_route(
+    @routes.get(
         "/v1/releases/{number}/profile",
-        methods=METHODS,
         summary="Return the profile of a release",
         response_class=Response,
         responses=_PROFILE | problems(400, 403, 404, 422, 500, 501, 503),
@@ -55,7 +53,7 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> A
         opened = await releases.numbered(number_of(number), wanted)
         return _answer(request, opened, wanted, f"{releases.service}-{opened.number}{wanted.suffix}")
 
-    return router
+    return routes
 
 
 def _format(request: Request) -> Format:

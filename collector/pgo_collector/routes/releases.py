@@ -1,16 +1,16 @@
 """/v1/releases: list releases, make one, and pin the one that pipelines get."""
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends
 from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import METHODS, parameters, problems, success
+from pgo_collector.http.openapi import parameters, problems, success
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import service_of
 from pgo_collector.releases.release import Choice, Release, number_of
 from pgo_collector.releases.releases import AllReleases, ServiceReleases
@@ -19,76 +19,77 @@ _PROBLEMS = problems(400, 403, 404, 500, 503)
 _OF_SERVICE = parameters("service")
 
 
-def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> APIRouter:
+def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> Routes:
     """Return the routes."""
-    router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))])
+    routes = Routes(require_service_key(keys, default_service))
 
     async def releases_of(request: Request) -> ServiceReleases:
         return await every.of(service_of(request))
 
-    Releases = Annotated[ServiceReleases, Depends(releases_of)]  # noqa: N806 - a type
-
     async def current_entry(releases: ServiceReleases, release: Release) -> dict[str, Any]:
         return _release_entry(release, await releases.choice())
 
-    @router.api_route(
+    @routes.get(
         "/v1/releases",
-        methods=METHODS,
         summary="List the releases that are kept, newest first",
         response_description="The releases",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,
     )
-    async def listed(releases: Releases) -> Response:
+    async def listed(request: Request) -> Response:
+        releases = await releases_of(request)
         choice = await releases.choice()
         entries = [_release_entry(release, choice) for release in await releases.all()]
         return JSONResponse({"releases": [_without_report(entry) for entry in entries]})
 
-    @router.post(
+    @routes.post(
         "/v1/releases",
         summary="Make the current merge the newest release",
         response_description="The newest release already is this merge",
         responses=success(HTTPStatus.CREATED, "The new release") | _PROBLEMS | problems(422),
         openapi_extra=_OF_SERVICE,
     )
-    async def make(request: Request, releases: Releases) -> Response:
+    async def make(request: Request) -> Response:
+        releases = await releases_of(request)
         release, is_new = await releases.make()
         status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
         location = str(URL(f"/v1/releases/{release.number}").replace(query=request.url.query))
         return JSONResponse(await current_entry(releases, release), status, {"Location": location})
 
-    @router.api_route(
+    @routes.get(
         "/v1/releases/{number}",
-        methods=METHODS,
         summary="Return a release and its report",
         response_description="The release",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,
     )
-    async def one(number: str, releases: Releases) -> Response:
+    async def one(request: Request, number: str) -> Response:
+        releases = await releases_of(request)
         return JSONResponse(await current_entry(releases, await releases.release(number_of(number))))
 
-    @router.put(
+    @routes.put(
         "/v1/releases/{number}/pin",
         summary="Make a release the current one, and pin it",
         response_description="The release",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,
     )
-    async def pin(number: str, releases: Releases) -> Response:
+    async def pin(request: Request, number: str) -> Response:
+        releases = await releases_of(request)
         return JSONResponse(await current_entry(releases, await releases.pin(number_of(number))))
 
-    @router.delete(
+    @routes.delete(
         "/v1/releases/{number}/pin",
         summary="Unpin a release",
         response_description="The release",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,
     )
-    async def unpin(number: str, releases: Releases) -> Response:
+    async def unpin(request: Request, number: str) -> Response:
+        releases = await releases_of(request)
         return JSONResponse(await current_entry(releases, await releases.unpin(number_of(number))))
 
-    return router
+    return routes
 
 
 def _release_entry(release: Release, choice: Choice | None) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """GET, HEAD and POST /v1/report: whether the merge is fit to build with; POST sends the program's symbols."""
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -9,7 +8,8 @@ from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
+from pgo_collector.http.openapi import SELECTION, parameters, problems
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import selection_of
 from pgo_collector.model.selection import Coarse
 from pgo_collector.releases.reports import Reports
@@ -19,14 +19,13 @@ from pgo_collector.submits.body import BodyBound, BodyReader
 _EXPECTED = "the output of `go tool nm`, or a list of functions"
 
 
-def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings: Settings) -> APIRouter:
+def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings: Settings) -> Routes:
     """Return the routes."""
-    router = APIRouter(dependencies=[Depends(require_service_key(keys, settings.default_service))])
+    routes = Routes(require_service_key(keys, settings.default_service))
     bound = BodyBound(settings.max_inflated_bytes, "PGOF_MAX_INFLATED_BYTES")
 
-    @router.api_route(
+    @routes.get(
         "/v1/report",
-        methods=METHODS,
         summary="Report whether the merge is fit to build with",
         response_description="The report",
         responses=problems(400, 403, 404, 422, 500, 503),
@@ -36,7 +35,7 @@ def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings:
         selection = selection_of(request)
         return _answer(*await reports.make(selection))
 
-    @router.post(
+    @routes.post(
         "/v1/report",
         summary="Report whether the merge is fit to build a program with; send the program's symbols",
         response_description="The report",
@@ -49,7 +48,7 @@ def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings:
             context_of(request).body_bytes = body.size
             return _answer(*await reports.make(selection, body.part))
 
-    return router
+    return routes
 
 
 def _answer(made: ReportResult, coarse: Coarse) -> Response:

@@ -1,25 +1,25 @@
 """POST /v1/submit: store a profile."""
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.auth import DirectRoute, require_service_key
+from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import series_of
 from pgo_collector.submits.submits import Submits
 
 SUBMIT = "/v1/submit"
 
 
-def submit_routes(submits: Submits, keys: KeyFile, default_service: str) -> APIRouter:
+def submit_routes(submits: Submits, keys: KeyFile, default_service: str) -> Routes:
     """Return the route."""
-    router = APIRouter(route_class=DirectRoute)
+    routes = Routes()
 
-    @router.post(
+    @routes.post(
         SUBMIT,
-        dependencies=[Depends(require_service_key(keys, default_service))],
+        checks=[require_service_key(keys, default_service)],
         summary="Store a profile",
         status_code=204,
         response_description="The profile is stored durably, or already was",
@@ -30,4 +30,4 @@ def submit_routes(submits: Submits, keys: KeyFile, default_service: str) -> APIR
         await submits.submit(request, series_of(request))
         return Response(status_code=204)
 
-    return router
+    return routes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import structlog
-from fastapi import APIRouter, Depends
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,6 +13,7 @@ from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import service_of
 from pgo_collector.settings import Settings
 from pgo_collector.store.start_lines import StartLineTables
@@ -31,14 +31,14 @@ def symbols_routes(
     bodies: BodyReader,
     keys: KeyFile,
     settings: Settings,
-) -> APIRouter:
+) -> Routes:
     """Return the route."""
-    router = APIRouter()
+    routes = Routes()
     bound = BodyBound(settings.symbols_bytes, "PGOF_SYMBOLS_BYTES")
 
-    @router.post(
+    @routes.post(
         "/v1/symbols",
-        dependencies=[Depends(require_service_key(keys, settings.default_service))],
+        checks=[require_service_key(keys, settings.default_service)],
         summary="Store the symbols of a program, from which eBPF profiles of its build get start lines",
         response_description="The symbols are stored durably: their builds, and from when on they count",
         responses=problems(400, 403, 408, 413, 422, 429, 500, 503),
@@ -64,4 +64,4 @@ def symbols_routes(
             }
         )
 
-    return router
+    return routes

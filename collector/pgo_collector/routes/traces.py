@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,8 +15,9 @@ from pgo_collector.http.answers import json_answer
 from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import METHODS, download, parameters, problems
+from pgo_collector.http.openapi import download, parameters, problems
 from pgo_collector.http.parameters import check_parameters, one_of
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.traces import trace_query_of, visible_services
 from pgo_collector.model.selection import EVERY_SERVICE
 from pgo_collector.queries.answers import Traces
@@ -33,26 +33,27 @@ _HEADERS = {
 }
 
 
-def report_of_trace_routes(tracing: Tracing) -> APIRouter:
+def report_of_trace_routes(tracing: Tracing) -> Routes:
     """Return the route that takes reports. The signature of a report stands for a key."""
-    router = APIRouter(tags=["questions"])
+    routes = Routes(tags=["questions"])
 
-    @router.post(
+    @routes.post(
         "/v1/traces/{trace}/steps",
         status_code=HTTPStatus.NO_CONTENT,
         summary="Report what the client of a trace did, with a signature in place of a key",
         response_description="Taken",
-        dependencies=[Depends(check_parameters)],
+        checks=[check_parameters],
         responses=problems(400, 403, 404),
         openapi_extra=parameters(),
     )
-    async def report(request: Request, trace: str) -> None:
+    async def report(request: Request, trace: str) -> Response:
         tracing.report(trace, dict(request.scope["headers"]))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
 
-    return router
+    return routes
 
 
-def traces_routes(kept: KeptTraces, keys: KeyFile) -> APIRouter:
+def traces_routes(kept: KeptTraces, keys: KeyFile) -> Routes:
     """Return the routes."""
     check_key = require_key(keys)
 
@@ -62,11 +63,10 @@ def traces_routes(kept: KeptTraces, keys: KeyFile) -> APIRouter:
         context = context_of(request)
         context.service = context.caller.scope.only_service or EVERY_SERVICE
 
-    router = APIRouter(dependencies=[Depends(check)], tags=["questions"])
+    routes = Routes(check, tags=["questions"])
 
-    @router.api_route(
+    @routes.get(
         "/v1/traces",
-        methods=METHODS,
         summary="List the traced requests about the services of the key",
         response_description="The requests",
         response_model=Traces,
@@ -76,9 +76,8 @@ def traces_routes(kept: KeptTraces, keys: KeyFile) -> APIRouter:
     async def listed(request: Request) -> Response:
         return await json_answer(traces_of(await kept.summaries(trace_query_of(request))))
 
-    @router.api_route(
+    @routes.get(
         "/v1/traces/{trace}",
-        methods=METHODS,
         summary="Return a trace: its requests about the services of the key",
         responses=download("The trace", *(form.media_type for form in FORMS.values()))
         | problems(400, 403, 404, 422, 503),
@@ -91,4 +90,4 @@ def traces_routes(kept: KeptTraces, keys: KeyFile) -> APIRouter:
         text = await asyncio.to_thread(form.write, trace, requests)
         return Response(text, media_type=form.media_type, headers=_HEADERS)
 
-    return router
+    return routes

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import NamedTuple
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from pgo_collector.background import BackgroundTasks
@@ -16,6 +15,7 @@ from pgo_collector.connections.drained_body import DrainBody
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.layers import AccessLog, AnswerCancelled
 from pgo_collector.http.problems import install_error_handlers
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.session_secret import made_session_secret, read_session_secret
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.merges import Merges
@@ -107,7 +107,10 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     Raises SecretUnusable.
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    include = _adding_to(app)
+
+    def include(routes: Routes) -> None:
+        app.router.routes.extend(routes.routes)
+
     store, commits, tasks, bulk_progress = dependencies.opened
     workers, (submit_keys, merge_keys, metrics_keys) = tasks.workers, dependencies.keys
     app.router.routes.append(health_route())
@@ -153,8 +156,8 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         messages=Messages(bodies),
     )
     for protocol in PROTOCOLS:
-        for router in protocol.routes(parts):
-            include(router)
+        for routes in protocol.routes(parts):
+            include(routes)
     traces = KeptTraces(store.folder.path, budget)
     include(traces_routes(traces, merge_keys))
     include(report_of_trace_routes(dependencies.tracing))
@@ -196,11 +199,3 @@ def _session_secret(settings: Settings, store: Store) -> bytes:
 def _captures(settings: Settings, submits: Submits, stopping: asyncio.Event) -> Captures:
     targets = parse_targets(settings.capture_targets)
     return CapturesOfTargets(targets, settings, submits, stopping) if targets else NoCaptures()
-
-
-def _adding_to(app: FastAPI) -> Callable[[APIRouter], None]:
-    """Return a function that adds a router's routes to those of the application.
-
-    FastAPI would keep the router, and match each request first with it and then again with its routes.
-    """
-    return lambda router: app.router.routes.extend(router.routes)

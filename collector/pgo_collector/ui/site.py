@@ -47,9 +47,7 @@ _PAGES = (
 
 def mount_site(app: FastAPI, sources: Sources) -> None:
     """Serve the site below /ui; /ui itself redirects to it."""
-    app.router.routes.append(
-        Route("/ui", _redirect_to_site, methods=["GET", "HEAD"], include_in_schema=False)
-    )
+    app.router.routes.append(Route("/ui", _redirect_to_site, methods=["GET", "HEAD"]))
     app.mount("/ui", _site(sources))
 
 
@@ -60,9 +58,9 @@ async def _redirect_to_site(_: Request) -> Response:
 def _site(sources: Sources) -> ASGIApp:
     """Return the application: the pages, their files, and speedscope if it was built."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    app.include_router(visitor_routes(sources.sessions, sources.throttle, sources.rendering))
-    for routes in _PAGES:
-        app.include_router(routes(sources))
+    visitors = visitor_routes(sources.sessions, sources.throttle, sources.rendering)
+    for each in (visitors, *(page(sources) for page in _PAGES)):
+        app.router.routes.extend(each.routes)
     app.mount("/static", Assets(directory=STATIC))
     if sources.has_speedscope:
         app.mount("/speedscope", PageHeaders(Assets(directory=SPEEDSCOPE), SPEEDSCOPE_POLICY))

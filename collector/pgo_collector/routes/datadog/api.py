@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from importlib.metadata import version
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -14,8 +13,9 @@ from pgo_collector.http.auth import allow_anyone, require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.forms import FORM, form_boundary, is_form
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, parameters
+from pgo_collector.http.openapi import NO_KEY_NEEDED, parameters
 from pgo_collector.http.problems import Dialect, Failure
+from pgo_collector.http.routing import Routes
 from pgo_collector.routes.datadog.upload import UploadOptions, unpack_upload
 from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender
 from pgo_collector.submits.submits import Submits
@@ -47,19 +47,19 @@ def _error(failure: Failure) -> Response:
 DATADOG = Dialect((), _error, submits=(UPLOAD,), others=(UPLOAD,))
 
 
-def datadog_routes(submits: Submits, keys: KeyFile, most_profiles: int, *, is_open: bool) -> APIRouter:
+def datadog_routes(submits: Submits, keys: KeyFile, most_profiles: int, *, is_open: bool) -> Routes:
     """Return the routes; an upload needs one of the keys, or none if they are open.
 
     One upload may have `most_profiles` profiles, also after those of many sample types are split.
     """
-    router = APIRouter()
+    routes = Routes()
 
-    @router.post(
+    @routes.post(
         UPLOAD,
         summary="Store profiles, as Datadog's tracers and agents upload them",
         response_description="The profiles are stored durably, or already were",
         openapi_extra=parameters(body=FORM),
-        dependencies=[Depends(allow_anyone if is_open else require_key(keys, KEY_HEADER))],
+        checks=[allow_anyone if is_open else require_key(keys, KEY_HEADER)],
     )
     async def upload(request: Request) -> Response:
         content_type = request.headers.get("Content-Type", "")
@@ -72,14 +72,13 @@ def datadog_routes(submits: Submits, keys: KeyFile, most_profiles: int, *, is_op
         await submits.push(request, partial(unpack_upload, options))
         return JSONResponse({})
 
-    @router.api_route(
+    @routes.get(
         INFO,
-        methods=METHODS,
         summary="Say that profiles are taken, as Datadog's agent does",
         response_description="The paths that tracers can send to",
         openapi_extra=NO_KEY_NEEDED,
     )
-    async def info() -> Response:
+    async def info(_: Request) -> Response:
         return JSONResponse(_INFO)
 
-    return router
+    return routes

@@ -13,7 +13,6 @@ from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 
-from fastapi import APIRouter, Depends
 from pprof_merge import ProfileError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,11 +26,12 @@ from pgo_collector.errors import (
     PushRefused,
     Refusal,
 )
-from pgo_collector.http.auth import DirectRoute, require_key
+from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.problems import Dialect, Failure, describe_error
+from pgo_collector.http.routing import Routes
 from pgo_collector.routes.otlp.export_pb2 import ExportResponse, PartialSuccess
 from pgo_collector.routes.otlp.naming import patterns_of
 from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export
@@ -82,12 +82,12 @@ def _status(code: int, message: bytes) -> bytes:
 OTLP = Dialect((), _error, submits=(EXPORT,), others=(EXPORT,))
 
 
-def otlp_routes(submits: Submits, keys: KeyFile, settings: Settings, start_lines: Tables) -> APIRouter:
+def otlp_routes(submits: Submits, keys: KeyFile, settings: Settings, start_lines: Tables) -> Routes:
     """Return the route; `start_lines` are the tables of the start lines that profiles get."""
-    router = APIRouter(route_class=DirectRoute, dependencies=[Depends(require_key(keys))])
+    routes = Routes(require_key(keys))
     labels, sample_labels = map(patterns_of, (settings.otlp_labels, settings.otlp_sample_labels))
 
-    @router.post(
+    @routes.post(
         EXPORT,
         summary="Store profiles, as OpenTelemetry's profilers and Collector export them",
         response_class=Response,
@@ -114,7 +114,7 @@ def otlp_routes(submits: Submits, keys: KeyFile, settings: Settings, start_lines
         content = _json_of(rejected) if is_json else rejected.SerializeToString()
         return Response(content, media_type=media_type)
 
-    return router
+    return routes
 
 
 def _check_headers(request: Request, media_type: str) -> None:

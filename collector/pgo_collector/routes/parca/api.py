@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +15,7 @@ from pgo_collector.http.auth import require_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.problems import Dialect
+from pgo_collector.http.routing import Routes
 from pgo_collector.routes.parca.parca_pb2 import ShouldInitiateUploadResponse
 from pgo_collector.routes.parca.write_raw import WriteOptions, unpack_write_raw
 from pgo_collector.routes.push.connect import PROTOBUF, connect_error, media_type_of
@@ -40,11 +40,11 @@ _NO_UPLOAD = "binaries and their debug information aren't taken"
 PARCA = Dialect(("/parca.",), connect_error, submits=(_WRITE_RAW,))
 
 
-def parca_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> APIRouter:
+def parca_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> Routes:
     """Return the routes; one request may have `most_profiles` profiles."""
-    router = APIRouter(dependencies=[Depends(require_key(keys))])
+    routes = Routes(require_key(keys))
 
-    @router.post(
+    @routes.post(
         _WRITE_RAW,
         summary="Store profiles, as Parca's scraper forwards them",
         response_class=Response,
@@ -58,24 +58,24 @@ def parca_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> APIRout
         await submits.push(request, partial(unpack_write_raw, options))
         return Response(media_type=PROTOBUF)
 
-    @router.post(
+    @routes.post(
         _SHOULD_UPLOAD,
         summary="Tell Parca's agent not to upload a binary",
         response_class=Response,
         response_description="No binary is taken",
         openapi_extra=parameters(body=PROTOBUF),
     )
-    async def should_upload() -> Response:
+    async def should_upload(_: Request) -> Response:
         answer = ShouldInitiateUploadResponse(reason=_NO_UPLOAD)
         return Response(answer.SerializeToString(), media_type=PROTOBUF)
 
-    async def refuse_arrow() -> Response:
+    async def refuse_arrow(_: Request) -> Response:
         raise NotOffered(_NO_ARROW)
 
-    async def refuse_upload() -> Response:
+    async def refuse_upload(_: Request) -> Response:
         raise NotOffered(_NO_UPLOAD)
 
     for paths, refuse in ((_ARROW, refuse_arrow), (_UPLOADS, refuse_upload)):
         for path in paths:
-            router.post(path, include_in_schema=False)(refuse)
-    return router
+            routes.post(path, include_in_schema=False)(refuse)
+    return routes

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from importlib.metadata import version
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,10 +15,10 @@ from pgo_collector.errors import NothingSelected
 from pgo_collector.http.auth import allow_anyone, require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.routing import Routes
 from pgo_collector.merges.merges import Merges
 from pgo_collector.routes.profefe.envelope import PREFIX, Envelope
-from pgo_collector.routes.profefe.profiles import profile_routes, submit_routes
+from pgo_collector.routes.profefe.profiles import add_profile_routes, add_submit_routes
 from pgo_collector.store.store import Store
 from pgo_collector.submits.submits import Submits
 
@@ -29,24 +28,22 @@ _VERSION = {"version": version("pgo-collector"), "commit": "", "build_time": "",
 
 def profefe_routes(
     submits: Submits, merges: Merges, submit_keys: KeyFile, merge_keys: KeyFile, *, is_open: bool
-) -> APIRouter:
+) -> tuple[Routes, Routes]:
     """Return the routes, which need the keys of those below /v1, or none if they are open."""
     submit, read = (
-        [Depends(allow_anyone if is_open else require_key(keys))] for keys in (submit_keys, merge_keys)
+        Routes(allow_anyone if is_open else require_key(keys), prefix=PREFIX)
+        for keys in (submit_keys, merge_keys)
     )
-    router = APIRouter(prefix=PREFIX)
-    router.include_router(submit_routes(submits), dependencies=submit)
-    router.include_router(profile_routes(merges), dependencies=read)
-    router.include_router(_server_routes(merges.store), dependencies=read)
-    return router
+    add_submit_routes(submit, submits)
+    add_profile_routes(read, merges)
+    _add_server_routes(read, merges.store)
+    return submit, read
 
 
-def _server_routes(store: Store) -> APIRouter:
-    router = APIRouter()
+def _add_server_routes(routes: Routes, store: Store) -> None:
 
-    @router.api_route(
+    @routes.get(
         "/services",
-        methods=METHODS,
         summary="List the services that have profiles",
         response_description="The services",
     )
@@ -57,13 +54,10 @@ def _server_routes(store: Store) -> APIRouter:
             raise NothingSelected
         return Envelope(names)
 
-    @router.api_route(
+    @routes.get(
         "/version",
-        methods=METHODS,
         summary="Return the version of the collector",
         response_description="The version",
     )
-    async def details() -> Response:
+    async def details(_: Request) -> Response:
         return Envelope(_VERSION)
-
-    return router

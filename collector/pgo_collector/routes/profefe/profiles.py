@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +14,7 @@ from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import NoSuchProfile, NothingSelected, ParameterInvalid
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.routing import Routes
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName
@@ -43,50 +42,44 @@ _PATH = "/profiles"
 _ENTRY_BYTES = 100
 
 
-def submit_routes(submits: Submits) -> APIRouter:
-    """Return the route that stores a profile."""
-    router = APIRouter()
+def add_submit_routes(routes: Routes, submits: Submits) -> None:
+    """Add the route that stores a profile."""
 
-    @router.post(
+    @routes.post(
         _PATH,
         summary="Store a profile",
         response_description="The profile is stored durably, or already was",
     )
-    @router.post(f"{_PATH}/", include_in_schema=False)
+    @routes.post(f"{_PATH}/", include_in_schema=False)
     async def submit(request: Request) -> Response:
         series, created_nanos = series_of(request), created_nanos_of(request)
         submitted = await submits.submit(request, series, created_nanos, may_be_empty=False)
         return Envelope(profile_entry(submitted.name))
 
-    return router
 
-
-def profile_routes(merges: Merges) -> APIRouter:
-    """Return the routes that read profiles.
+def add_profile_routes(routes: Routes, merges: Merges) -> None:
+    """Add the routes that read profiles.
 
     Merges don't use the rules of a service: rules are for compilers, and this API is for people.
     """
-    router = APIRouter()
 
-    @router.api_route(
+    @routes.get(
         _PATH,
-        methods=METHODS,
         summary="List the stored profiles of a service, in ascending order of time",
         response_description="The profiles",
     )
-    @router.api_route(f"{_PATH}/", methods=METHODS, include_in_schema=False)
+    @routes.get(f"{_PATH}/", include_in_schema=False)
     async def profiles(request: Request) -> Response:
         selections, newest = selections_of(request), limit_of(request)
         return await asyncio.to_thread(_list_profiles, merges, selections, newest)
 
     # Before the route of ids, since `merge` isn't an id.
-    @router.api_route(
+    @routes.get(
         f"{_PATH}/merge",
-        methods=METHODS,
         summary="Return the merge of the listed profiles",
         response_description="The merge",
     )
-    @router.api_route(f"{_PATH}/merge/", methods=METHODS, include_in_schema=False)
+    @routes.get(f"{_PATH}/merge/", include_in_schema=False)
     async def merge(request: Request) -> Response:
         selection, newest = selection_of(request), limit_of(request)
         if newest is None:
@@ -95,13 +88,12 @@ def profile_routes(merges: Merges) -> APIRouter:
             made = await merges.of_newest(selection, newest, PLAIN_RENDITION)
         return merge_download(request, made, FILENAME)
 
-    @router.api_route(
+    @routes.get(
         f"{_PATH}/{{ids}}",
-        methods=METHODS,
         summary="Return a stored profile, or the merge of several",
         response_description="The profile",
     )
-    @router.api_route(f"{_PATH}/{{ids}}/", methods=METHODS, include_in_schema=False)
+    @routes.get(f"{_PATH}/{{ids}}/", include_in_schema=False)
     async def profile(request: Request, ids: str) -> Response:
         names = list(dict.fromkeys(map(parse_profile_id, ids.split("+"))))
         for name in names:
@@ -113,8 +105,6 @@ def profile_routes(merges: Merges) -> APIRouter:
         else:
             made = await until_none_is_gone(lambda: _merge_of(merges, names))
         return merge_download(request, made, FILENAME)
-
-    return router
 
 
 def _list_profiles(merges: Merges, selections: Sequence[Selection], newest: int | None) -> Response:

@@ -8,15 +8,15 @@ from __future__ import annotations
 from functools import partial
 from http import HTTPStatus
 
-from fastapi import APIRouter, Depends
 from pprof_merge import LimitExceeded, ProfileError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.auth import DirectRoute, require_key
+from pgo_collector.http.auth import require_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.problems import Dialect, Failure
+from pgo_collector.http.routing import Routes
 from pgo_collector.routes.push.connect import (
     JSON,
     PROTOBUF,
@@ -57,11 +57,11 @@ CONNECT = Dialect(
 OF_INGEST = Dialect((), _ingest_error, submits=INGEST, others=INGEST)
 
 
-def pyroscope_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> APIRouter:
+def pyroscope_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> Routes:
     """Return the routes; one request may have `most_profiles` profiles."""
-    router = APIRouter(route_class=DirectRoute, dependencies=[Depends(require_key(keys))])
+    routes = Routes(require_key(keys))
 
-    @router.post(
+    @routes.post(
         PUSH,
         summary="Store profiles, as Pyroscope's SDKs and Grafana Alloy push them",
         response_class=Response,
@@ -76,7 +76,7 @@ def pyroscope_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> API
 
     first, *others = INGEST
 
-    @router.post(
+    @routes.post(
         first,
         summary="Store a profile, as Pyroscope's older SDKs send it",
         response_class=Response,
@@ -90,5 +90,5 @@ def pyroscope_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> API
         return Response()
 
     for path in others:
-        router.post(path, include_in_schema=False)(ingest_profile)
-    return router
+        routes.post(path, include_in_schema=False)(ingest_profile)
+    return routes

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from fastapi import APIRouter, Depends
 from google.protobuf.message import Message
 from pprof_proto.profile_pb2 import Profile
 from starlette.requests import Request
@@ -23,6 +22,7 @@ from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import parameters
+from pgo_collector.http.routing import Routes
 from pgo_collector.queries.grafana.matching import HIDDEN, SERVICE_NAME, Match, Series, Span, check_labels
 from pgo_collector.queries.grafana.profile_types import TYPE_LABELS, ProfileType
 from pgo_collector.queries.grafana.profiles import Profiles, Query
@@ -42,16 +42,16 @@ Call = Callable[[Request, Asked], Awaitable[Message]]
 WrittenCall = Callable[[Request, Asked], Awaitable[bytes]]
 
 
-def querier_routes(profiles: Profiles, reading: Reading, read: Messages, keys: KeyFile) -> APIRouter:
+def querier_routes(profiles: Profiles, reading: Reading, read: Messages, keys: KeyFile) -> Routes:
     """Return the routes of the service."""
-    router = APIRouter(dependencies=[Depends(require_key(keys))])
+    routes = Routes(require_key(keys))
     querier, reader = _Querier(profiles), _Reader(reading)
 
     def serve(name: str, summary: str, kind: type[Asked], call: Call[Asked]) -> None:
         async def endpoint(request: Request) -> Response:
             return await answer(request, await call(request, await read.read(request, kind)))
 
-        _post(router, name, summary, endpoint)
+        _post(routes, name, summary, endpoint)
 
     serve("ProfileTypes", "List what is measured", messages.ProfileTypesRequest, querier.profile_types)
     serve("LabelNames", "List the names of labels", messages.LabelNamesRequest, querier.label_names)
@@ -67,7 +67,7 @@ def querier_routes(profiles: Profiles, reading: Reading, read: Messages, keys: K
         async def endpoint(request: Request) -> Response:
             return written_answer(request, await call(request, await read.read(request, kind)))
 
-        _post(router, name, summary, endpoint)
+        _post(routes, name, summary, endpoint)
 
     serve_written(
         "SelectMergeStacktraces", "Return a flame graph", messages.SelectMergeStacktracesRequest,
@@ -77,18 +77,18 @@ def querier_routes(profiles: Profiles, reading: Reading, read: Messages, keys: K
         "SelectMergeProfile", "Return a merge as pprof", messages.SelectMergeProfileRequest, reader.profile
     )
 
-    @router.post(f"{QUERIER}{{method}}", include_in_schema=False)
-    @router.post(f"{SETTINGS}{{method}}", include_in_schema=False)
-    async def unimplemented(method: str) -> Response:
+    @routes.post(f"{QUERIER}{{method}}", include_in_schema=False)
+    @routes.post(f"{SETTINGS}{{method}}", include_in_schema=False)
+    async def unimplemented(_: Request, method: str) -> Response:
         raise NotOffered(f"{method[:50]} isn't implemented")
 
-    return router
+    return routes
 
 
 def _post(
-    router: APIRouter, name: str, summary: str, endpoint: Callable[[Request], Awaitable[Response]]
+    routes: Routes, name: str, summary: str, endpoint: Callable[[Request], Awaitable[Response]]
 ) -> None:
-    router.post(
+    routes.post(
         f"{QUERIER}{name}",
         summary=f"{summary}, as Grafana asks for it",
         response_class=Response,

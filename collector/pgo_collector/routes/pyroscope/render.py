@@ -8,7 +8,6 @@ import re
 import time
 from functools import partial
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +15,7 @@ from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile, Scope
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.routing import Routes
 from pgo_collector.queries.grafana.profiles import Query
 from pgo_collector.queries.grafana.reading import Grouping, Reading, Steps
 from pgo_collector.routes.push.connect import JSON
@@ -31,13 +30,12 @@ _LONGEST_NUMBER = 9
 _LEAST_STEP, _MOST_STEPS = 15, 1500
 
 
-def render_routes(reading: Reading, keys: KeyFile) -> APIRouter:
+def render_routes(reading: Reading, keys: KeyFile) -> Routes:
     """Return the routes."""
-    router = APIRouter(dependencies=[Depends(require_key(keys))])
+    routes = Routes(require_key(keys))
 
-    @router.api_route(
+    @routes.get(
         RENDER,
-        methods=METHODS,
         summary="Return a flame graph as JSON",
         response_class=Response,
         response_description="The flame graph, in the format flamebearer",
@@ -48,9 +46,8 @@ def render_routes(reading: Reading, keys: KeyFile) -> APIRouter:
 
     sides = [(f"{side}Query", f"{side}From", f"{side}Until") for side in ("left", "right")]
 
-    @router.api_route(
+    @routes.get(
         RENDER_DIFF,
-        methods=METHODS,
         summary="Return a flame graph that compares two selections as JSON",
         response_class=Response,
         response_description="The flame graph, in the format flamebearer, with two sides",
@@ -62,7 +59,7 @@ def render_routes(reading: Reading, keys: KeyFile) -> APIRouter:
             raise ParameterInvalid("rightQuery: give the profile type of leftQuery")
         return await _rendered(reading, request, [left, right])
 
-    return router
+    return routes
 
 
 async def _rendered(reading: Reading, request: Request, sides: list[Query]) -> Response:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Depends
 from pprof_merge import FORMATS
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.routing import Routes
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.ui.links import SERVICES, Links, api_url
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
@@ -26,11 +25,11 @@ curl --silent --show-error --fail \\
 _MAX_LISTED = 12
 
 
-def build_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page."""
-    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+def build_routes(sources: Sources) -> Routes:
+    """Return the routes with the page."""
+    routes = Routes(require_service(sources.sessions))
 
-    @router.api_route("/services/{service}/build", methods=METHODS)
+    @routes.get("/services/{service}/build")
     async def build(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "build")
         if selected.summary is None:
@@ -52,7 +51,7 @@ def build_routes(sources: Sources) -> APIRouter:
             most=_MAX_LISTED,
         )
 
-    return router
+    return routes
 
 
 def _command(request: Request, route: str, service: str, selected: dict[str, str]) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import first_values, selection_of
 from pgo_collector.ui.links import path_of, query_of
 from pgo_collector.ui.pages.visitors import require_service
@@ -19,11 +18,11 @@ from pgo_collector.ui.sources import Sources
 _OF_FORM = {CHOOSE, FIND, IS, KEY, PAGE, VALUE}
 
 
-def choose_routes(sources: Sources) -> APIRouter:
-    """Return the router with the route."""
-    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+def choose_routes(sources: Sources) -> Routes:
+    """Return the routes with the route."""
+    routes = Routes(require_service(sources.sessions))
 
-    @router.api_route("/services/{service}/choose", methods=METHODS)
+    @routes.get("/services/{service}/choose")
     async def choose(request: Request) -> Response:
         given = first_values(request)
         selection, page = selection_of(request), given.get(PAGE) or ""
@@ -35,4 +34,4 @@ def choose_routes(sources: Sources) -> APIRouter:
             del query["labels"]
         return RedirectResponse(path_of(selection.service, page) + query_of(query), HTTPStatus.SEE_OTHER)
 
-    return router
+    return routes

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
-from fastapi import APIRouter, Depends
 from pprof_merge.analysis import GROUPINGS
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.openapi import BASE, FOCUS, METHODS
+from pgo_collector.http.openapi import BASE, FOCUS
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import base_of, focus_of
 from pgo_collector.queries.answers import Diff
 from pgo_collector.queries.diffs import diff_of
@@ -28,9 +28,9 @@ from pgo_collector.ui.sources import Sources
 _OWN = (*BASE, "by", "sort", "n", "root", "search", "recursion", "layout", "colours", *FOCUS)
 
 
-def diff_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page."""
-    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+def diff_routes(sources: Sources) -> Routes:
+    """Return the routes with the page."""
+    routes = Routes(require_service(sources.sessions))
 
     async def page(
         request: Request, selected: SelectedProfiles, status: HTTPStatus = HTTPStatus.OK, **values: object
@@ -45,7 +45,7 @@ def diff_routes(sources: Sources) -> APIRouter:
         }
         return await service_page(request, sources, selected, "diff.html", status, **template_values)
 
-    @router.api_route("/services/{service}/diff", methods=METHODS)
+    @routes.get("/services/{service}/diff")
     async def diff(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "diff", *_OWN)
         (by, sort, most), look = table_parameters(request), look_of(request)
@@ -87,4 +87,4 @@ def diff_routes(sources: Sources) -> APIRouter:
             **shown.values(flame, drawing, look),
         )
 
-    return router
+    return routes

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from fastapi import APIRouter, Depends
 from pprof_merge.analysis import GROUPINGS, FlameView, Grouping
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.openapi import BASE, FOCUS, METHODS
+from pgo_collector.http.openapi import BASE, FOCUS
 from pgo_collector.http.parameters import one_of, reading_of, root_of
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import base_of, first_values, selection_of
 from pgo_collector.queries.answers import SampleType
 from pgo_collector.queries.flames import Flame, flame_of
@@ -34,11 +34,11 @@ _BOX_BYTES = 230
 _MOST_CALLS = 1000
 
 
-def flame_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page and the file."""
-    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+def flame_routes(sources: Sources) -> Routes:
+    """Return the routes with the page and the file."""
+    routes = Routes(require_service(sources.sessions))
 
-    @router.api_route("/services/{service}", methods=METHODS)
+    @routes.get("/services/{service}")
     async def flame(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "", *OWN)
         shown, look = FlameParameters(request, selected.links), look_of(request)
@@ -54,7 +54,7 @@ def flame_routes(sources: Sources) -> APIRouter:
             **shown.values(found, drawing, look),
         )
 
-    @router.api_route("/services/{service}/flame.svg", methods=METHODS)
+    @routes.get("/services/{service}/flame.svg")
     async def file(request: Request) -> Response:
         selection, links = (
             selection_of(request),
@@ -70,7 +70,7 @@ def flame_routes(sources: Sources) -> APIRouter:
         headers = {"Content-Disposition": f'attachment; filename="{selection.service}.svg"'}
         return Response(content, headers=headers, media_type="image/svg+xml")
 
-    return router
+    return routes
 
 
 class FlameParameters:

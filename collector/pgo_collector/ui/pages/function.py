@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.engine.views import Around
 from pgo_collector.errors import NoSuchFunction
-from pgo_collector.http.openapi import FOCUS, METHODS
+from pgo_collector.http.openapi import FOCUS
 from pgo_collector.http.parameters import single_parameter, whole_number
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import first_values, focus_of
 from pgo_collector.model.selection import Focus
 from pgo_collector.queries.answers import Function
@@ -27,11 +27,11 @@ from pgo_collector.ui.sources import Sources
 _DEFAULT_ROWS = 25
 
 
-def function_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page."""
-    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+def function_routes(sources: Sources) -> Routes:
+    """Return the routes with the page."""
+    routes = Routes(require_service(sources.sessions))
 
-    @router.api_route("/services/{service}/function", methods=METHODS)
+    @routes.get("/services/{service}/function")
     async def function(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "function", "function", "n", *FOCUS)
         focus = focus_of(request)
@@ -67,7 +67,7 @@ def function_routes(sources: Sources) -> APIRouter:
             more=min(most * 4, MAX_ROWS) if most < min(rows, MAX_ROWS) else None,
         )
 
-    return router
+    return routes
 
 
 async def _kept_function(

@@ -6,15 +6,15 @@ import asyncio
 from http import HTTPStatus
 from typing import cast
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.catalog.summaries import Summary
 from pgo_collector.errors import NothingToMerge, NotOfThisProfile, ParameterInvalid
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.openapi import BASE, METHODS
+from pgo_collector.http.openapi import BASE
 from pgo_collector.http.parameters import one_of
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import base_of, first_values
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.histograms import FleetHistogram, fleet_histogram, heat_map, histogram_of
@@ -29,11 +29,11 @@ _MINUTES_NANOS = DAY_NANOS // 4
 _HOURS_NANOS = 5 * DAY_NANOS
 
 
-def latency_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page."""
-    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+def latency_routes(sources: Sources) -> Routes:
+    """Return the routes with the page."""
+    routes = Routes(require_service(sources.sessions))
 
-    @router.api_route("/services/{service}/latency", methods=METHODS)
+    @routes.get("/services/{service}/latency")
     async def latency(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "latency", *BASE, "step")
         if selected.summary is None:
@@ -74,7 +74,7 @@ def latency_routes(sources: Sources) -> APIRouter:
             suggested=_halves(selected),
         )
 
-    return router
+    return routes
 
 
 def _step(request: Request, summary: Summary) -> Step:

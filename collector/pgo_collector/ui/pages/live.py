@@ -11,12 +11,11 @@ from contextlib import aclosing
 from dataclasses import replace
 from http import HTTPStatus
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from pgo_collector.errors import CaptureFailed, CapturesBusy
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import selection_of
 from pgo_collector.model.times import format_time
 from pgo_collector.queries.flames import flame_of
@@ -29,9 +28,9 @@ from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
 
-def live_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page, its events, and the form's target."""
-    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+def live_routes(sources: Sources) -> Routes:
+    """Return the routes with the page, its events, and the form's target."""
+    routes = Routes(require_service(sources.sessions))
 
     async def page(request: Request, status: HTTPStatus = HTTPStatus.OK, problem: str = "") -> Response:
         selected = await selected_profiles(request, sources, "live", *OWN)
@@ -63,11 +62,11 @@ def live_routes(sources: Sources) -> APIRouter:
             **values,
         )
 
-    @router.api_route("/services/{service}/live", methods=METHODS)
+    @routes.get("/services/{service}/live")
     async def live(request: Request) -> Response:
         return await page(request)
 
-    @router.api_route("/services/{service}/live", methods=["POST"])
+    @routes.post("/services/{service}/live")
     async def take(request: Request) -> Response:
         check_same_site(request)
         selection, links = selection_of(request), Links.of(request, "live", most=sources.selection_characters)
@@ -78,14 +77,14 @@ def live_routes(sources: Sources) -> APIRouter:
             return await page(request, error.status, str(error))
         return RedirectResponse(links.here(), HTTPStatus.SEE_OTHER)
 
-    @router.api_route("/services/{service}/live/events", methods=["GET"])
+    @routes.add(["GET"], "/services/{service}/live/events")
     async def events(request: Request) -> Response:
         events = sources.live.events(selection_of(request))
         first = await anext(events)  # raises if there are too many streams
         headers = {"X-Accel-Buffering": "no"}  # nginx would keep events back
         return StreamingResponse(_stream(first, events), headers=headers, media_type="text/event-stream")
 
-    return router
+    return routes
 
 
 async def _stream(first: bytes, events: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition
 from pgo_collector.http.answers import merge_download
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import first_values, format_named, latencies_of, patterns_of, selection_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
 
-def merge_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page."""
-    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+def merge_routes(sources: Sources) -> Routes:
+    """Return the routes with the page."""
+    routes = Routes(require_service(sources.sessions))
 
-    @router.api_route("/services/{service}/merge", methods=METHODS)
+    @routes.get("/services/{service}/merge")
     async def merge(request: Request) -> Response:
         selection = selection_of(request)
         wanted = format_named(first_values(request).get("format") or PLAIN_RENDITION.format.name)
@@ -31,4 +30,4 @@ def merge_routes(sources: Sources) -> APIRouter:
         made = await sources.merges.current(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 
-    return router
+    return routes

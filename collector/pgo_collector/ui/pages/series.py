@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import cast
 
-from fastapi import APIRouter, Depends
 from pprof_merge.analysis import Grouping
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.catalog.summaries import Summary
-from pgo_collector.http.openapi import LATENCIES, METHODS
+from pgo_collector.http.openapi import LATENCIES
 from pgo_collector.http.parameters import one_of, single_parameter
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import first_values, latencies_of, sample_type_of
 from pgo_collector.model.selection import Focus
 from pgo_collector.model.times import DAY_NANOS
@@ -27,11 +27,11 @@ _SUBJECTS = ("function", "package")
 _SHORT_NANOS = 5 * DAY_NANOS
 
 
-def series_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page."""
-    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+def series_routes(sources: Sources) -> Routes:
+    """Return the routes with the page."""
+    routes = Routes(require_service(sources.sessions))
 
-    @router.api_route("/services/{service}/series", methods=METHODS)
+    @routes.get("/services/{service}/series")
     async def series(request: Request) -> Response:
         selected = await selected_profiles(
             request, sources, "series", *_SUBJECTS, "step", *LATENCIES, "sample_type"
@@ -63,7 +63,7 @@ def series_routes(sources: Sources) -> APIRouter:
             focus=focus,
         )
 
-    return router
+    return routes
 
 
 def _step(request: Request, summary: Summary) -> Step:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,8 +14,8 @@ from pgo_collector.catalog.summaries import INSTANCE, VERSION
 from pgo_collector.errors import WorkerUnavailable
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import Scope
-from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.parameters import decode_cursor, encode_cursor, search_of
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import type_of
 from pgo_collector.model.selection import EVERY_SERVICE, Selection
 from pgo_collector.model.times import DAY_NANOS, format_time
@@ -46,11 +45,11 @@ class _Row:
     days: list[int]
 
 
-def services_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page."""
-    router = APIRouter(dependencies=[Depends(require_session(sources.sessions))])
+def services_routes(sources: Sources) -> Routes:
+    """Return the routes with the page."""
+    routes = Routes(require_session(sources.sessions))
 
-    @router.api_route("/", methods=METHODS)
+    @routes.get("/")
     async def services(request: Request) -> Response:
         (after,), search = decode_cursor(request, str) or [""], search_of(request)
         scope = context_of(request).caller.scope
@@ -79,7 +78,7 @@ def services_routes(sources: Sources) -> APIRouter:
             highest=max((max(row.days) for row in rows), default=0),
         )
 
-    return router
+    return routes
 
 
 async def _overview(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from fastapi import APIRouter, Depends
 from pprof_merge.analysis import GROUPINGS, Grouping, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.openapi import FOCUS, METHODS
+from pgo_collector.http.openapi import FOCUS
 from pgo_collector.http.parameters import one_of, whole_number
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import first_values, focus_of
 from pgo_collector.model.selection import Focus, Selection
 from pgo_collector.queries.answers import Top
@@ -26,11 +26,11 @@ MAX_ROWS = 1000
 _MAX_SUGGESTED = 20
 
 
-def top_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page."""
-    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+def top_routes(sources: Sources) -> Routes:
+    """Return the routes with the page."""
+    routes = Routes(require_service(sources.sessions))
 
-    @router.api_route("/services/{service}/top", methods=METHODS)
+    @routes.get("/services/{service}/top")
     async def top(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "top", "by", "sort", "n", *FOCUS)
         (by, sort, most), focus = table_parameters(request), focus_of(request)
@@ -48,7 +48,7 @@ def top_routes(sources: Sources) -> APIRouter:
             more=min(most * 4, MAX_ROWS) if most < min(found.names, MAX_ROWS) else None,
         )
 
-    return router
+    return routes
 
 
 def table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import first_values
 from pgo_collector.http.traces import trace_query_of, visible_services
 from pgo_collector.traces.outlets import RequestTrace
@@ -43,11 +42,11 @@ class _Row:
     width: float
 
 
-def traces_pages(sources: Sources) -> APIRouter:
-    """Return the router with the pages."""
-    router = APIRouter(dependencies=[Depends(require_session(sources.sessions))])
+def traces_pages(sources: Sources) -> Routes:
+    """Return the routes with the pages."""
+    routes = Routes(require_session(sources.sessions))
 
-    @router.api_route("/traces", methods=METHODS)
+    @routes.get("/traces")
     async def listed(request: Request) -> Response:
         found = await sources.traces.summaries(query := trace_query_of(request))
         values = first_values(request)
@@ -67,7 +66,7 @@ def traces_pages(sources: Sources) -> APIRouter:
             longest=max((each.nanos for each in found), default=0) or 1,
         )
 
-    @router.api_route("/traces/{trace}", methods=METHODS)
+    @routes.get("/traces/{trace}")
     async def one(request: Request, trace: str) -> Response:
         trace = trace.lower()
         requests = await sources.traces.requests(trace, visible_services(request))
@@ -90,7 +89,7 @@ def traces_pages(sources: Sources) -> APIRouter:
             root=TRACES,
         )
 
-    return router
+    return routes
 
 
 def _services(requests: Sequence[RequestTrace]) -> list[str]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import urlencode
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pgo_collector.errors import KeyRefused
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.context import context_of
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.routing import Check, Routes
 from pgo_collector.http.selections import first_values
 from pgo_collector.ui.forms import check_same_site, form_of
 from pgo_collector.ui.links import is_https
@@ -25,11 +24,9 @@ HOME = "/ui/"
 SIGN_IN = "/ui/sign-in"
 _COOKIE = "pgo_session"
 
-Dependency = Callable[[Request], Awaitable[None]]
 
-
-def require_session(sessions: Sessions) -> Dependency:
-    """Return a dependency that notes the key of the session cookie. It raises KeyRefused if there is none."""
+def require_session(sessions: Sessions) -> Check:
+    """Return a check that notes the key of the session cookie. It raises KeyRefused if there is none."""
 
     async def check(request: Request) -> None:
         key = sessions.key_of(request.cookies.get(_COOKIE, ""))
@@ -40,8 +37,8 @@ def require_session(sessions: Sessions) -> Dependency:
     return check
 
 
-def require_service(sessions: Sessions) -> Dependency:
-    """Return a dependency that also checks the key's scope for the service in the path.
+def require_service(sessions: Sessions) -> Check:
+    """Return a check that also checks the key's scope for the service in the path.
 
     It raises KeyRefused or KeyOutOfScope.
     """
@@ -55,9 +52,9 @@ def require_service(sessions: Sessions) -> Dependency:
     return check
 
 
-def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rendering) -> APIRouter:
-    """Return the router with the routes to sign in and out, which need no session."""
-    router = APIRouter()
+def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rendering) -> Routes:
+    """Return the routes with the routes to sign in and out, which need no session."""
+    routes = Routes()
 
     async def form_page(
         request: Request,
@@ -84,11 +81,11 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
         headers = {"Retry-After": str(seconds)}
         return await form_page(request, after, refused, HTTPStatus.TOO_MANY_REQUESTS, headers)
 
-    @router.api_route("/sign-in", methods=METHODS)
+    @routes.get("/sign-in")
     async def sign_in_form(request: Request) -> Response:
         return await form_page(request, first_values(request).get("next") or HOME)
 
-    @router.post("/sign-in")
+    @routes.post("/sign-in")
     async def sign_in(request: Request) -> Response:
         check_same_site(request)
         form = await form_of(request)
@@ -114,14 +111,14 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
         )
         return answer
 
-    @router.post("/sign-out")
+    @routes.post("/sign-out")
     async def sign_out(request: Request) -> Response:
         check_same_site(request)
         answer = RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
         answer.delete_cookie(_COOKIE, path="/ui", secure=is_https(request), httponly=True, samesite="strict")
         return answer
 
-    return router
+    return routes
 
 
 def redirect_to_sign_in(request: Request) -> Response:

@@ -1,0 +1,121 @@
+"""Routes: a path, checks such as that of a key, a function that answers, and what the API's document says.
+
+FastAPI finds out what a function takes from its signature, for each route at each start, and for each request
+again. Functions here take the request and parameters of their path, so that FastAPI reads them for the
+document alone (`openapi.schema_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import signature
+from typing import Any, TypedDict, Unpack
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, request_response
+
+Check = Callable[[Request], Awaitable[None]]
+# Takes the request, and parameters of the path by their names.
+Endpoint = Callable[..., Awaitable[Response]]
+Decorator = Callable[[Endpoint], Endpoint]
+
+
+class Description(TypedDict, total=False):
+    """What the API's document says about a route; see FastAPI's `APIRoute`."""
+
+    summary: str
+    status_code: int
+    response_class: type[Response]
+    response_description: str
+    response_model: Any
+    responses: dict[int | str, dict[str, Any]]
+    openapi_extra: dict[str, Any]
+    include_in_schema: bool
+
+
+class DescribedRoute(Route):
+    """A route of the application, and what the API's document says about it.
+
+    `parameters` are the schemas of its query parameters, by name. Requests have it as `scope["route"]`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Endpoint,
+        methods: Sequence[str],
+        checks: Sequence[Check],
+        tags: Sequence[str],
+        **description: Unpack[Description],
+    ) -> None:
+        super().__init__(path, endpoint, include_in_schema=description.get("include_in_schema", True))
+        self.methods = {*methods}  # Starlette adds HEAD to GET, also for a stream of events, which never ends
+        self.app = request_response(self._answer)
+        self._checks, self._tags, self._description = checks, tags, description
+        self._path_names = signature(endpoint).parameters.keys() & self.param_convertors.keys()
+        listed = description.get("openapi_extra", {}).get("parameters", ())
+        self.parameters = {each["name"]: each["schema"] for each in listed}
+
+    async def _answer(self, request: Request) -> Response:
+        """Call the checks, one after another, and then the endpoint."""
+        request.scope["route"] = self
+        for check in self._checks:
+            await check(request)
+        answer: Response = await self.endpoint(
+            request, **{name: request.path_params[name] for name in self._path_names}
+        )
+        return answer
+
+    def described(self) -> APIRoute:
+        """Return the route as FastAPI's document reads it."""
+        return APIRoute(
+            self.path, self.endpoint, methods=self.methods, tags=[*self._tags], **self._description
+        )
+
+
+class Routes:
+    """Routes whose paths begin with `prefix`, and that have checks and tags in common.
+
+    Its methods return decorators of functions, as those of FastAPI's `APIRouter` do.
+    """
+
+    def __init__(self, *checks: Check, prefix: str = "", tags: Sequence[str] = ()) -> None:
+        self.routes: list[Route] = []
+        self._checks, self._prefix, self._tags = checks, prefix, tags
+
+    def add(
+        self,
+        methods: Sequence[str],
+        path: str,
+        checks: Sequence[Check] = (),
+        **description: Unpack[Description],
+    ) -> Decorator:
+        """Return a decorator that has a function answer these methods of a path, after more checks."""
+
+        def added(endpoint: Endpoint) -> Endpoint:
+            every = (*self._checks, *checks)
+            route = DescribedRoute(self._prefix + path, endpoint, methods, every, self._tags, **description)
+            self.routes.append(route)
+            return endpoint
+
+        return added
+
+    def get(self, path: str, checks: Sequence[Check] = (), **description: Unpack[Description]) -> Decorator:
+        """Return a decorator of what answers GET and HEAD."""
+        return self.add(["GET", "HEAD"], path, checks, **description)
+
+    def post(self, path: str, checks: Sequence[Check] = (), **description: Unpack[Description]) -> Decorator:
+        """Return a decorator of what answers POST."""
+        return self.add(["POST"], path, checks, **description)
+
+    def put(self, path: str, checks: Sequence[Check] = (), **description: Unpack[Description]) -> Decorator:
+        """Return a decorator of what answers PUT."""
+        return self.add(["PUT"], path, checks, **description)
+
+    def delete(
+        self, path: str, checks: Sequence[Check] = (), **description: Unpack[Description]
+    ) -> Decorator:
+        """Return a decorator of what answers DELETE."""
+        return self.add(["DELETE"], path, checks, **description)
