@@ -55,9 +55,8 @@ def test_a_failure_is_tried_again_with_the_same_id_and_longer_and_longer_pauses(
     "status",
     [
         302,
-        404,
         503,
-        *(pytest.param(other, marks=pytest.mark.exhaustive) for other in (301, 307, 400, 401, 429)),
+        *(pytest.param(other, marks=pytest.mark.exhaustive) for other in (301, 307, 400, 401, 404, 429)),
     ],
 )
 def test_any_failure_is_tried_again_and_no_redirect_is_followed(hooked: Server, status: int) -> None:
@@ -73,14 +72,14 @@ def test_any_failure_is_tried_again_and_no_redirect_is_followed(hooked: Server, 
 
 
 def test_a_receiver_is_left_alone_for_as_long_as_it_asks(hooked: Server) -> None:
-    headers = (("Retry-After", "4"),)
+    headers = (("Retry-After", "2"),)
     with Receiver(lambda before: Answer(429, headers) if len(before) == 1 else Answer()) as receiver:
         server = started(hooked, receiver)
         send(server, "a")
         receiver.wait_for(1)
         send(server, "b", "c")
         received = receiver.wait_for(4)[:4]
-    assert received[1].at - received[0].at >= 4
+    assert received[1].at - received[0].at >= 2
 
 
 def test_a_refused_event_does_not_hold_others_up(hooked: Server) -> None:
@@ -139,7 +138,7 @@ def test_a_receiver_that_is_gone_is_left_alone_until_the_next_start(hooked: Serv
         send(server, "a")
         server.wait_for_log("receiver gone")
         send(server, "b")
-        time.sleep(3)
+        time.sleep(2)
         assert len(receiver.received) == 1
         assert deliveries(server) == {"gone": 1}
         assert waiting(server) == 2

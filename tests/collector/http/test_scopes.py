@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -26,14 +27,26 @@ ROUTES = [
 ]
 
 
+def with_scopes(server: Server) -> Server:
+    """Return a collector whose default service is `pay-eu`, with the same keys for all routes."""
+    for file in (server.submit_keys, server.merge_keys):
+        file.write_text(LINES)
+    server.environment["PGOF_DEFAULT_SERVICE"] = "pay-eu"
+    return server
+
+
 @pytest.fixture
 def scoped(stopped: Server) -> Server:
-    """Return a collector whose default service is `pay-eu`, with the same keys for all routes."""
-    for file in (stopped.submit_keys, stopped.merge_keys):
-        file.write_text(LINES)
-    stopped.environment["PGOF_DEFAULT_SERVICE"] = "pay-eu"
-    stopped.start()
+    """Start a collector of one's own."""
+    with_scopes(stopped).start()
     return stopped
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Yield a running collector for tests that store nothing in it."""
+    with with_scopes(Server(tmp_path_factory.mktemp("scoped"))) as server:
+        yield server
 
 
 def test_a_key_is_for_the_services_of_its_scope(scoped: Server) -> None:
@@ -72,9 +85,9 @@ def test_who_names_no_service_means_that_of_the_key_or_the_default(scoped: Serve
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_a_key_of_another_service_is_refused_on_every_route(scoped: Server, path: str) -> None:
-    assert scoped.client.get(path, headers=bearer("key-of-pays")).status_code in {200, 404}
-    answer = scoped.client.get(path, params={"service": "pay-eu"}, headers=bearer("key-of-shop"))
+def test_a_key_of_another_service_is_refused_on_every_route(empty: Server, path: str) -> None:
+    assert empty.client.get(path, headers=bearer("key-of-pays")).status_code in {200, 404}
+    answer = empty.client.get(path, params={"service": "pay-eu"}, headers=bearer("key-of-shop"))
     assert (answer.status_code, answer.headers["Content-Type"]) == (403, "application/problem+json")
     assert answer.json()["detail"] == "this key, shop-ci, isn't for service 'pay-eu'"
 
@@ -99,8 +112,8 @@ def test_the_access_log_has_the_name_beside_the_fingerprint(scoped: Server) -> N
     ]
 
 
-def test_a_key_of_another_service_is_refused_before_the_body_is_read(scoped: Server) -> None:
-    address = urlsplit(scoped.base_url)
+def test_a_key_of_another_service_is_refused_before_the_body_is_read(empty: Server) -> None:
+    address = urlsplit(empty.base_url)
     with socket.create_connection((str(address.hostname), address.port or 0), timeout=60) as connection:
         connection.sendall(
             b"POST /v1/submit?service=till HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
@@ -121,7 +134,7 @@ def test_the_scope_of_a_key_changes_with_its_line(scoped: Server) -> None:
 @pytest.mark.parametrize(
     "path", ["/v1/top", "/v1/profiles", "/v1/series?function=f", "/v1/diff?base_labels=a=1"]
 )
-def test_questions_about_all_services_are_for_keys_of_all(scoped: Server, path: str) -> None:
+def test_questions_about_all_services_are_for_keys_of_all(empty: Server, path: str) -> None:
     for key, status in {
         "key-of-any": 404,
         "key-of-star": 404,
@@ -129,18 +142,18 @@ def test_questions_about_all_services_are_for_keys_of_all(scoped: Server, path: 
         "key-of-pays": 403,
     }.items():
         bare, _, query = path.partition("?")
-        answer = scoped.ask(bare, key=key, service="*", **dict(parse_qsl(query)))
+        answer = empty.ask(bare, key=key, service="*", **dict(parse_qsl(query)))
         assert answer.status_code == (200 if (bare, status) == ("/v1/profiles", 404) else status)
 
 
-def test_a_base_of_another_service_is_for_keys_of_both(scoped: Server) -> None:
+def test_a_base_of_another_service_is_for_keys_of_both(empty: Server) -> None:
     for key, service, base, status in (
         ("key-of-any", "shop", "till", 404),
         ("key-of-shop", "shop", "till", 403),
         ("key-of-pays", "pay-eu", "till", 404),
         ("key-of-pays", "pay-eu", "shop", 403),
     ):
-        answer = scoped.ask("/v1/diff", key=key, service=service, base_service=base)
+        answer = empty.ask("/v1/diff", key=key, service=service, base_service=base)
         assert answer.status_code == status
 
 

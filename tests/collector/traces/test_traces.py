@@ -351,7 +351,16 @@ def break_device(path: Path) -> None:
     path.symlink_to("/dev/full")
 
 
-@pytest.mark.parametrize("break_", [break_foreign, break_version, break_content, break_folder, break_device])
+@pytest.mark.parametrize(
+    "break_",
+    [
+        break_foreign,
+        break_content,
+        break_device,
+        pytest.param(break_version, marks=pytest.mark.exhaustive),
+        pytest.param(break_folder, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_broken_trace_store_costs_traces_and_no_submit(tmp_path: Path, break_: object) -> None:
     server = tracing(tmp_path)
     server.data.mkdir()

@@ -26,9 +26,9 @@ pytestmark = pytest.mark.any_store
 MINUTE = 60 * 10**9
 
 
-def store(server: Server, function: str, age_nanos: int, labels: str = "") -> None:
+def store(server: Server, function: str, age_nanos: int, labels: str = "", service: str = "shop") -> None:
     profile = stacked({f"main.main;{function}": 10}, time_nanos=time.time_ns() - age_nanos)
-    query = {"service": "shop"} | ({"labels": labels} if labels else {})
+    query = {"service": service} | ({"labels": labels} if labels else {})
     assert server.submit(profile, query=query).status_code == 204
 
 
@@ -186,31 +186,44 @@ def test_a_profile_is_taken_now(tmp_path: Path) -> None:
             assert "Take a profile" in visitor.page("/ui/services/shop/live", 404, labels=labels).text
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "why"),
-    [
-        ("/away", 502, "answered with 302"),
-        ("/nothing", 400, ""),
-        ("/large", 502, "larger than"),
-        ("/slow", 502, "PGOF_CAPTURE_SECONDS"),
-        ("/hostile", 502, "answered with 500: &lt;script&gt;alert(1)"),
-    ],
-)
-def test_what_a_target_does_wrong_is_said(tmp_path: Path, path: str, status: int, why: str) -> None:
+WRONG = {
+    "/away": (502, "answered with 302"),
+    "/nothing": (400, ""),
+    "/large": (502, "larger than"),
+    "/hostile": (502, "answered with 500: &lt;script&gt;alert(1)"),
+}
+
+
+def test_what_a_target_does_wrong_is_said(tmp_path: Path) -> None:
+    """Each of the targets is that of a service."""
     with (
         target() as (host, handler),
-        collector(
-            tmp_path, f"shop=http://{host}{path}", PGOF_CAPTURE_SECONDS="5" if path == "/slow" else "60"
-        ) as server,
+        collector(tmp_path, " ".join(f"{path[1:]}=http://{host}{path}" for path in WRONG)) as server,
     ):
-        store(server, "old", MINUTE)
-        answer = Visitor(server).post("/ui/services/shop/live", {"instance": host})
-        assert answer.status_code == status, answer.text
-        assert why in answer.text
-        assert len(answer.text) < 50_000
-        assert handler.asked == [path]
-        assert len(server.ask("/v1/profiles", service="shop").json()["profiles"]) == 1
-        assert not server.events("unexpected error")
+        for number, (path, (status, why)) in enumerate(WRONG.items(), 1):
+            check_wrong(server, host, path, status, why)
+            assert handler.asked == [*WRONG][:number]
+
+
+def test_a_target_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    with (
+        target() as (host, handler),
+        collector(tmp_path, f"slow=http://{host}/slow", PGOF_CAPTURE_SECONDS="3") as server,
+    ):
+        check_wrong(server, host, "/slow", 502, "PGOF_CAPTURE_SECONDS")
+        assert handler.asked == ["/slow"]
+
+
+def check_wrong(server: Server, host: str, path: str, status: int, why: str) -> None:
+    """Check that no profile of a service comes from its target."""
+    service = path[1:]
+    store(server, "old", MINUTE, service=service)
+    answer = Visitor(server).post(f"/ui/services/{service}/live", {"instance": host})
+    assert answer.status_code == status, answer.text
+    assert why in answer.text
+    assert len(answer.text) < 50_000
+    assert len(server.ask("/v1/profiles", service=service).json()["profiles"]) == 1
+    assert not server.events("unexpected error")
 
 
 def test_only_what_the_setting_names_is_asked(tmp_path: Path) -> None:
