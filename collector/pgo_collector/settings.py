@@ -11,8 +11,7 @@ from urllib.parse import unquote
 
 from pprof_merge import Budget, Limits
 from pprof_merge.binary import BinaryLimits
-from pydantic import AfterValidator, Field, HttpUrl, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl, ValidationError
 
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.model.capture_targets import parse_targets
@@ -135,10 +134,10 @@ def default_output_bytes() -> int:
     return min(256 << 20, (default_worker_megabytes() << 20) // 3)
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """The table. A setting's environment variable is `PGOF_` and its name in upper case."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
 
     bind_address: Annotated[str, AfterValidator(_check_address)] = Field(
         default="127.0.0.1:8080",
@@ -982,9 +981,15 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """Return the settings in the environment. Raises SettingsInvalid, which names the variables."""
+    """Return the settings in the environment. Raises SettingsInvalid, which names the variables.
+
+    The case of letters in names of variables doesn't matter.
+    """
+    variables = {name.upper(): value for name, value in os.environ.items()}
+    names = {name: f"{PREFIX}{name}".upper() for name in Settings.model_fields}
+    given = {name: variables[variable] for name, variable in names.items() if variable in variables}
     try:
-        return Settings()
+        return Settings.model_validate(given)
     except ValidationError as error:
-        faults = [f"{PREFIX}{fault['loc'][0]}".upper() + f": {fault['msg']}" for fault in error.errors()]
+        faults = [f"{names[str(fault['loc'][0])]}: {fault['msg']}" for fault in error.errors()]
         raise SettingsInvalid("; ".join(faults)) from None

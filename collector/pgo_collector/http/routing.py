@@ -23,7 +23,7 @@ Decorator = Callable[[Endpoint], Endpoint]
 
 
 class Description(TypedDict, total=False):
-    """What the API's document says about a route; see FastAPI's `APIRoute`."""
+    """The entry of a route in the API's document; see FastAPI's `APIRoute`."""
 
     summary: str
     status_code: int
