@@ -22,7 +22,7 @@ from tests.deploy.test_compose import running
 from tests.faults.stacks import profile_of, tally
 from tests.held_server import HeldServer
 from tests.interop.listening import free_port
-from tests.server import COMMAND, Server
+from tests.server import Server
 from tests.zygote import Zygote
 
 CLIENTS = 4
@@ -132,23 +132,18 @@ def test_the_socket_is_gone_meanwhile_behind_nginx(tmp_path: Path) -> None:
         check_restarts(server, load, server.stop, server.kill)
 
 
-@pytest.mark.parametrize(("count", "reason"), [("2", "passed 2 sockets"), ("1", "doesn't listen for TCP")])
-def test_what_is_no_socket_to_listen_on_is_refused(tmp_path: Path, count: str, reason: str) -> None:
+@pytest.mark.parametrize(("count", "reason"), [(2, "passed 2 sockets"), (1, "doesn't listen for TCP")])
+def test_what_is_no_socket_to_listen_on_is_refused(
+    tmp_path: Path, zygote: Zygote, count: int, reason: str
+) -> None:
     server = Server(tmp_path / "server")
-    script = f'exec 3<&0; LISTEN_PID=$$ LISTEN_FDS={count} exec "$@"'
     theirs, ours = socket.socketpair()
     with theirs, ours:
-        finished = subprocess.run(
-            ["bash", "-c", script, "bash", COMMAND, "serve"],
-            stdin=theirs.fileno(),
-            env=server.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert finished.returncode == 2
-    assert reason in finished.stderr
+        child = zygote.start(["serve"], server.environment, *[theirs.fileno()] * count)
+        assert child.stderr is not None
+        with child.stderr as said:
+            assert child.wait(60) == 2
+            assert reason in said.read().decode()
 
 
 def test_a_socket_for_another_process_is_not_taken(tmp_path: Path) -> None:

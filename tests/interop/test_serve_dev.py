@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -62,31 +63,40 @@ def test_the_printed_lines_work_by_copy_and_paste(tmp_path: Path) -> None:
     assert decode((tmp_path / "default.pgo").read_bytes()).samples.values.sum() > 0
 
 
-@pytest.mark.parametrize(
-    "port_too", [True, pytest.param(False, marks=pytest.mark.exhaustive)], ids=["port", "folder"]
-)
+def refused(folder: Path, port: int, data: Path) -> str:
+    """Run `serve_dev`, which can't serve here; return what it says of that."""
+    environment = os.environ | {
+        "PGOF_BIND_ADDRESS": f"127.0.0.1:{port}",
+        "PGOF_DIRECTORY": str(data),
+        "PGOF_SUBMIT_AUTH_KEYS_FILE": str(folder / "dev" / "submit_keys"),
+        "PGOF_MERGE_AUTH_KEYS_FILE": str(folder / "dev" / "merge_keys"),
+    }
+    done = subprocess.run(SCRIPT, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_what_listens_on_its_port_is_told(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    for keys in ("submit_keys", "merge_keys"):
+        (tmp_path / "dev" / keys).write_text("a key\n")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert f"127.0.0.1:{port}" in refused(tmp_path, port, tmp_path / "profiles")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("port_too", [True, False], ids=["port", "folder"])
 def test_a_second_one_says_what_is_in_its_way(tmp_path: Path, port_too: bool) -> None:
     port = free_port()
     folder = tmp_path / "first"
     folder.mkdir()
     with served(folder, port):
-        environment = os.environ | {
-            "PGOF_BIND_ADDRESS": f"127.0.0.1:{port if port_too else free_port()}",
-            "PGOF_DIRECTORY": str((tmp_path if port_too else folder) / "profiles"),
-            "PGOF_SUBMIT_AUTH_KEYS_FILE": str(folder / "dev" / "submit_keys"),
-            "PGOF_MERGE_AUTH_KEYS_FILE": str(folder / "dev" / "merge_keys"),
-        }
-        done = subprocess.run(
-            SCRIPT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-    assert done.returncode != 0
-    assert (f"127.0.0.1:{port}" if port_too else "another pgo-collector uses it") in done.stderr
-    assert "Traceback" not in done.stderr
+        if port_too:
+            assert f"127.0.0.1:{port}" in refused(folder, port, tmp_path / "profiles")
+        else:
+            assert "another pgo-collector uses it" in refused(folder, free_port(), folder / "profiles")
 
 
 def distributions(clone: Path) -> set[str]:
