@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
@@ -15,10 +14,10 @@ from pprof_merge.analysis.gain import MEASURED
 from pprof_proto.profile_pb2 import Profile
 
 from tests.deploy.forge import TOKEN, Forge, run_git, serving
+from tests.deploy.pipeline_scripts import run_script
 from tests.merge.stacked import stacked
 from tests.server import Server
 
-SCRIPT = Path(__file__).parents[2] / "deploy" / "pipeline" / "pgo_pull_request.py"
 PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
 BRANCH = "pgo/default.pgo"
 
@@ -63,15 +62,8 @@ def run(
         name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_"))
     }
     keys = {"PGO_KEY": key, "PGO_FORGE_TOKEN": token, "HOME": str(clone)}
-    finished = subprocess.run(
-        [sys.executable, SCRIPT, *options, url, file],
-        cwd=clone,
-        env=environment | forge.environment | keys,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    environment |= forge.environment | keys
+    finished = run_script("pgo_pull_request", [*options, url, file], environment, clone)
     assert not token or token not in finished.stdout + finished.stderr
     assert run_git(clone, "status", "--short", "--untracked-files=all") == ""
     assert run_git(clone, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"

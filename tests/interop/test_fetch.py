@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 from pprof_merge import decode
 
+from tests.deploy.pipeline_scripts import run_script
 from tests.interop.curl import Client
 from tests.loopback import QuietHandler, running
 from tests.server import Server
@@ -26,14 +27,7 @@ PROFILE = (Path(__file__).parents[1] / "testdata" / "profiles" / "apisvc-v1-s1-0
 def fetch(
     url: str, file: Path, *options: str, key: str = Server.merge_key
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, FETCH, *options, url, file],
-        env=os.environ | {"PGO_KEY": key},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_script("pgo_fetch", [*options, url, file], os.environ | {"PGO_KEY": key})
 
 
 class Answer(NamedTuple):

@@ -9,12 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from tests.agent.forked import Constants, RunningAgent, run_agent
+from tests.agent.forked import RunningAgent, run_agent
+from tests.forked import NO_CONSTANTS, Constants
 
-_NONE: Constants = MappingProxyType({})
 COMMAND = str(Path(sys.executable).with_name("pgo-agent"))
 
 
@@ -48,14 +47,16 @@ class Scraping:
         return list(map(str, [*self._command, *spooled, *listed, *options]))
 
     def once(
-        self, *options: str | Path, constants: Constants = _NONE, **environment: str
+        self, *options: str | Path, constants: Constants = NO_CONSTANTS, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """Run it with --once, to its end."""
         return run_agent(self.arguments("--once", *options)[1:], self.environment | environment, constants)
 
-    def start(self, *options: str | Path, constants: Constants = _NONE) -> RunningAgent:
+    def start(
+        self, *options: str | Path, constants: Constants = NO_CONSTANTS, **environment: str
+    ) -> RunningAgent:
         """Start it; it runs until it gets a signal."""
-        return RunningAgent(self.arguments(*options)[1:], self.environment, constants)
+        return RunningAgent(self.arguments(*options)[1:], self.environment | environment, constants)
 
 
 def wait_until(condition: Callable[[], object]) -> None:

@@ -28,7 +28,7 @@ from tests.loopback import running
 
 OPTIONS = ("--every", "2", "--seconds", "1")
 # A test has no time for long waits between attempts, nor for rounds of whole seconds.
-SHORT = of_round(0.5) | {
+SHORT = {
     "pgo_agent.retry.LONGEST_BACKOFF": 0.2,
     "pgo_agent.scrape.catalog._PAUSE_SECONDS": 0.2,
 }
@@ -85,7 +85,7 @@ def at(catalog: ServiceCatalog, path: str = "") -> tuple[str, str]:
 @contextmanager
 def scraped(scraping: Scraping, *options: str) -> Iterator[RunningAgent]:
     """Run the command until the end of the block."""
-    with scraping.start(*OPTIONS, *options, constants=SHORT) as process:
+    with scraping.start(*OPTIONS, *options, constants=SHORT, **of_round(0.5)) as process:
         try:
             yield process
         finally:

@@ -33,7 +33,7 @@ from tests.agent.scripted_server import Answer, ScriptedServer
 ROUND_SECONDS = 0.5
 OPTIONS = ("--every", "2", "--seconds", "1")
 # A test has no time for long waits between attempts, nor for much patience at the end.
-SHORT = of_round(ROUND_SECONDS) | {
+SHORT = {
     "pgo_agent.retry.LONGEST_BACKOFF": 0.2,
     "pgo_agent.scrape.run._STOP_SECONDS": 1.0,
     "pgo_agent.scrape.run._LAST_SEND_SECONDS": 0.5,
@@ -84,7 +84,9 @@ class Shop:
 @contextmanager
 def running(cluster: Scraping, *options: str) -> Iterator[RunningAgent]:
     """Run the command with --kubernetes until the end of the block."""
-    with cluster.start("--kubernetes", *OPTIONS, *options, constants=SHORT) as process:
+    with cluster.start(
+        "--kubernetes", *OPTIONS, *options, constants=SHORT, **of_round(ROUND_SECONDS)
+    ) as process:
         try:
             yield process
         finally:
