@@ -331,9 +331,9 @@ ContinuousProfiler(
 ).start()
 print("started", flush=True)
 if fork == "fork" and not os.fork():
-    in_child(2)
+    in_child(0.8)
     os._exit(0)
-in_parent(2)
+in_parent(0.8)
 if fork == "fork":
     assert os.wait()[1] == 0
 """
@@ -356,7 +356,7 @@ def program(server: ScriptedServer, folder: Path, every: float, duration: float,
 
 def test_a_forked_child_profiles_itself_too(server: ScriptedServer, tmp_path: Path) -> None:
     done = subprocess.run(
-        program(server, tmp_path, 0.5, 0.4, "fork"), timeout=300, check=False, capture_output=True, text=True
+        program(server, tmp_path, 0.2, 0.15, "fork"), timeout=300, check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
     found = [functions([seen.profile]) for seen in server.seen]

@@ -19,6 +19,8 @@ from pgo_agent.endpoint import Upload
 from pgo_agent.errors import NotReadable
 from pgo_agent.spool import pack, unpack
 
+from tests.agent.spooling import drain_into, put_many
+
 UPLOADS = [Upload(f"profile {number}".encode() * 50, (("service", "shop"),)) for number in range(6)]
 SIZE = len(pack(UPLOADS[0]))
 
@@ -197,23 +199,6 @@ def test_a_folder_that_cannot_be_made_is_only_logged(
         assert not spool.put(UPLOADS[0])
     assert "profile not spooled" in caplog.text
     assert drained(spool) == []
-
-
-def put_many(folder: Path, first: int) -> None:
-    spool = DiskSpool(folder)
-    for number in range(first, first + 20):
-        assert spool.put(Upload(str(number).encode()))
-
-
-def drain_into(folder: Path, taken: Path) -> None:
-    def send(upload: Upload) -> None:
-        with taken.open("a") as file:
-            file.write(f"{upload.body.decode()}\n")
-
-    spool = DiskSpool(folder)
-    for _ in range(20):
-        spool.drain(send, Event())
-        time.sleep(0.01)
 
 
 def test_processes_share_a_folder(folder: Path, tmp_path: Path) -> None:

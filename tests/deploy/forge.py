@@ -232,7 +232,7 @@ def serving(kind: str, folder: Path) -> Iterator[Forge]:
     """Serve a forge, `github` or `gitlab`, whose repository has one commit on `main`."""
     repository = folder / f"{REPOSITORY}.git"
     repository.mkdir(parents=True)
-    run_git(repository, "init", "--quiet", "--bare", "--initial-branch=main")
+    run_git(repository, "init", "--quiet", "--bare", "--template=", "--initial-branch=main")
     run_git(repository, "config", "http.receivepack", "true")
     tree = run_git(repository, "mktree")
     run_git(

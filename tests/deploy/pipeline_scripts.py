@@ -17,8 +17,9 @@ _FORKS: Final = Forks("from tests.deploy import pipeline_scripts; pipeline_scrip
 def run_script(
     name: str, arguments: Sequence[str | Path], environment: Mapping[str, str], folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `pgo_fetch` or `pgo_pull_request` in a folder, as a job does."""
-    return Forked(_FORKS, [name, *arguments], environment, folder=folder).completed(timeout=300)
+    """Run `pgo_fetch` or `pgo_pull_request` in a folder, as a job does, with short pauses between tries."""
+    pause = {"pgo_fetch._FIRST_PAUSE": 0.05}
+    return Forked(_FORKS, [name, *arguments], environment, folder=folder, constants=pause).completed(300)
 
 
 def serve() -> None:

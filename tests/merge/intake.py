@@ -1,18 +1,19 @@
 """Measuring what it costs to decode and merge one input.
 
-The program `intake.py FILE` reads the file and prints the outcome. It is a process of its own, so that its
-peak memory is due to that input.
+A process of its own reads the file and prints the outcome, so that its peak memory is due to that input.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from tests.forked import Forked, Forks, serve_forks
+
+_FORKS: Final = Forks("from tests.merge import intake; intake.serve()")
 TAKEN = "taken"
 MALFORMED = "malformed"
 
@@ -33,9 +34,9 @@ def intake(data: bytes, folder: Path) -> Intake:
     """Return what it costs to read a file with these bytes, which is written into the folder."""
     file = folder / "input"
     file.write_bytes(data)
-    command = [sys.executable, __file__, str(file)]
-    finished = subprocess.run(command, check=True, capture_output=True, timeout=120)
-    return Intake(*json.loads(finished.stdout))
+    output, errors = Forked(_FORKS, [file]).written(timeout=120)
+    assert not errors, errors
+    return Intake(*json.loads(output))
 
 
 def _take(data: bytes) -> Intake:
@@ -57,5 +58,11 @@ def _peak() -> int:
     return int(status.split("VmHWM:")[1].split()[0]) << 10
 
 
-if __name__ == "__main__":
-    json.dump(_take(Path(sys.argv[1]).read_bytes()), sys.stdout)
+def serve() -> None:
+    """Run the process that those which take an input are forked from."""
+
+    def main(arguments: list[str]) -> int:
+        json.dump(_take(Path(arguments[0]).read_bytes()), sys.stdout)
+        return 0
+
+    serve_forks(main, "pprof_merge")

@@ -23,12 +23,18 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return binary
 
 
-def test_each_function_of_a_profile_begins_where_the_program_says(program: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def symbols(program: Path) -> Symbols:
+    return Symbols.read(program)
+
+
+def test_each_function_of_a_profile_begins_where_the_program_says(
+    program: Path, symbols: Symbols, tmp_path: Path
+) -> None:
     file = tmp_path / "cpu.pb.gz"
     subprocess.run([program, file, "0.5"], check=True, stdout=subprocess.DEVNULL)
     profile = Profile.FromString(gzip.decompress(file.read_bytes()))
     texts = [text.decode() for text in profile.string_table]
-    symbols = Symbols.read(program)
     known = {each.name: each for each in symbols.functions}
     seen = [(texts[each.name], texts[each.filename], each.start_line) for each in profile.function]
     assert any(name.startswith("main.") for name, *_ in seen)
@@ -41,8 +47,7 @@ def test_each_function_of_a_profile_begins_where_the_program_says(program: Path,
     assert of_go.count("/") == 3
 
 
-def test_they_are_sent_as_a_profile(program: Path) -> None:
-    symbols = Symbols.read(program)
+def test_they_are_sent_as_a_profile(symbols: Symbols) -> None:
     profile = Profile.FromString(gzip.decompress(symbols.pprof()))
     texts = [text.decode() for text in profile.string_table]
     assert tuple(texts[each.build_id] for each in profile.mapping) == symbols.build_ids

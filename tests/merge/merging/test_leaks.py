@@ -12,7 +12,7 @@ from pprof_merge.analysis import focus_types
 
 from tests.merge.differential import read
 
-ROUNDS = 40
+ROUNDS = 15
 
 
 def collected(bodies: list[bytes]) -> Profile:
