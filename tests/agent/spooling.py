@@ -1,4 +1,4 @@
-"""What processes do that share a spool. Each imports this module, and so nothing else of the tests."""
+"""Work of the processes that share a spool. Each imports this module, and so nothing else of the tests."""
 
 from __future__ import annotations
 
