@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
-from pgo_collector.catalog.changes import Owner
-from pgo_collector.catalog.database import Database
+from pgo_collector.catalog.database import Database, Owner
 from pgo_collector.catalog.faults import Fault, fault_of
 from pgo_collector.catalog.fingerprint_cache import FingerprintCache, SelectionState, read_state
 from pgo_collector.catalog.leases import Lease

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 import sqlalchemy as sa
 
-from pgo_collector.catalog.changes import Changes
 from pgo_collector.catalog.leases import Leases
 from pgo_collector.catalog.migrations import Version
+
+# A service and type.
+Owner = tuple[str, str]
+
+
+class Changes(Protocol):
+    """Counts the changes of the blobs of each service and type, and the profiles that come.
+
+    What was read before is known to be old by the version of its service and type.
+    """
+
+    def version(self, service: str, type_: str) -> Hashable:
+        """Return the version of a service's and type's blobs: another one after each change of them.
+
+        Ask for it before you read the blobs: if they change meanwhile, what was read is of an old version.
+        """
+
+    def note(self, connection: sa.Connection, changed: Collection[Owner], new: Mapping[Owner, int]) -> None:
+        """Note a change at the end of its transaction, and how many profiles are new of each."""
+
+    def noted(self, changed: Collection[Owner]) -> None:
+        """Note that the transaction of a change has ended, whether or not it was committed."""
+
+    def submitted(self, service: str, day: int) -> int | None:
+        """Return how many profiles of a service were stored on a day, in days since 1970; None if unknown."""
+
+    def drop_old(self, connection: sa.Connection) -> None:
+        """Drop what collectors noted that have changed nothing for a day."""
 
 
 class Database(Protocol):

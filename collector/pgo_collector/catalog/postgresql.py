@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from math import ceil, inf
 from pathlib import Path
@@ -18,7 +19,7 @@ from psycopg.types.string import StrDumperUnknown
 from sqlalchemy import event
 from sqlalchemy.engine.interfaces import IsolationLevel
 
-from pgo_collector.catalog.changes import OwnChanges, SharedChanges
+from pgo_collector.catalog.database import Owner
 from pgo_collector.catalog.faults import Fault, fault_of
 from pgo_collector.catalog.leases import NoLeases, SharedLeases
 from pgo_collector.catalog.migrations import (
@@ -29,8 +30,15 @@ from pgo_collector.catalog.migrations import (
     stored_version,
     upgrade,
 )
-from pgo_collector.catalog.statements import driver_errors, trace_statements
-from pgo_collector.catalog.tables import METADATA, OUTBOX
+from pgo_collector.catalog.sqlite import OwnChanges
+from pgo_collector.catalog.statements import (
+    PreparedInsert,
+    PreparedQuery,
+    Values,
+    driver_errors,
+    trace_statements,
+)
+from pgo_collector.catalog.tables import CHANGES, METADATA, OUTBOX
 from pgo_collector.errors import BackupUnusable, CatalogInUse, CatalogUnreadable
 
 T = TypeVar("T")
@@ -48,6 +56,7 @@ _KEEPALIVES = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp
 # How much later than the server the client gives a statement up: it is for a server that hangs.
 _GRACE_SECONDS = 2.0
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+_DAY_SECONDS = 86_400
 _SCHEMA = sa.func.hashtext(sa.func.current_schema())
 
 
@@ -351,3 +360,79 @@ def _has_lock(connection: psycopg.Connection[Any], function: str) -> bool:
     row = connection.execute(query, [_LOCK]).fetchone()
     connection.commit()
     return row == (True,)
+
+
+def _count(insert: Any) -> Any:
+    new = insert.excluded
+    before = sa.case((CHANGES.c.day == new.day, CHANGES.c.submitted), else_=sa.text("0"))
+    return insert.on_conflict_do_update(
+        index_elements=("service", "type", "collector"),
+        set_={
+            "version": CHANGES.c.version + sa.text("1"),
+            "day": new.day,
+            "submitted": before + new.submitted,
+        },
+    )
+
+
+_COUNT = PreparedInsert(CHANGES, *CHANGES.c.keys(), then=_count)
+_VERSIONS = PreparedQuery(
+    sa.select(CHANGES.c.collector, CHANGES.c.version).where(
+        CHANGES.c.service == sa.bindparam("service"), CHANGES.c.type == sa.bindparam("type")
+    )
+)
+
+
+class SharedChanges:
+    """The changes of several collectors, in CHANGES. `reading` begins a transaction that reads.
+
+    Each collector has rows of its own there, so that none waits for another's transaction. All of them
+    together are the version.
+    """
+
+    def __init__(self, reading: Callable[[], AbstractContextManager[sa.Connection]]) -> None:
+        self._reading = reading
+        self._collector = secrets.randbits(62)
+
+    def version(self, service: str, type_: str) -> frozenset[tuple[int, int]]:
+        """Return the versions of all collectors."""
+        with self._reading() as connection:
+            rows = _VERSIONS.rows(connection, {"service": service, "type": type_})
+        return frozenset((collector, version) for collector, version in rows)
+
+    def note(self, connection: sa.Connection, changed: Collection[Owner], new: Mapping[Owner, int]) -> None:
+        """Raise this collector's versions."""
+        now = time.time_ns()
+        day = now // (_DAY_SECONDS * 10**9)
+        rows: list[Values] = [
+            {
+                "service": service,
+                "type": type_,
+                "collector": self._collector,
+                "version": now,  # no version comes twice, even if a row was dropped meanwhile
+                "day": day,
+                "submitted": new.get((service, type_), 0),
+            }
+            for service, type_ in sorted(changed)
+        ]
+        if rows:
+            _COUNT.each(connection, rows)
+
+    def noted(self, changed: Collection[Owner]) -> None:
+        """Do nothing: see `note`."""
+
+    def submitted(self, service: str, day: int) -> int:
+        """Return the sum of what all collectors have stored."""
+        total = sa.func.coalesce(sa.func.sum(CHANGES.c.submitted), 0)
+        query = sa.select(total).where(CHANGES.c.service == service, CHANGES.c.day == day)
+        with self._reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def drop_old(self, connection: sa.Connection) -> None:
+        """Drop the rows of collectors that have changed nothing for a day, for good or for a while.
+
+        This is a change of its own, or the version could be one that it was before.
+        """
+        yesterday = time.time_ns() // (_DAY_SECONDS * 10**9) - 1
+        old = sa.delete(CHANGES).where(CHANGES.c.day < yesterday).returning(CHANGES.c.service, CHANGES.c.type)
+        self.note(connection, {(service, type_) for service, type_ in connection.execute(old)}, {})

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy import event
 
-from pgo_collector.catalog.changes import OwnChanges
+from pgo_collector.catalog.database import Owner
 from pgo_collector.catalog.faults import REINDEX, Fault, fault_of
 from pgo_collector.catalog.leases import NoLeases
 from pgo_collector.catalog.migrations import (
@@ -25,11 +28,38 @@ from pgo_collector.catalog.migrations import (
     stored_version,
     upgrade,
 )
-from pgo_collector.catalog.statements import driver_errors, trace_statements
+from pgo_collector.catalog.statements import driver_errors, trace_statement, trace_statements
 from pgo_collector.catalog.tables import OUTBOX
 from pgo_collector.errors import BackupUnusable, CatalogUnreadable
 
 _log = structlog.get_logger()
+
+
+class OwnChanges:
+    """The changes of a process that has its catalog to itself, in memory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._versions: Counter[Owner] = Counter()
+
+    def version(self, service: str, type_: str) -> int:
+        """Return how often the blobs have changed."""
+        return self._versions[service, type_]
+
+    def note(self, connection: sa.Connection, changed: Collection[Owner], new: Mapping[Owner, int]) -> None:
+        """Do nothing: see `noted`."""
+
+    def noted(self, changed: Collection[Owner]) -> None:
+        """Count a change."""
+        with self._lock:
+            for owner in changed:
+                self._versions[owner] += 1
+
+    def submitted(self, service: str, day: int) -> None:
+        """Return None."""
+
+    def drop_old(self, connection: sa.Connection) -> None:
+        """Do nothing."""
 
 
 class SQLite:
@@ -86,16 +116,24 @@ class SQLite:
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """Begin a transaction that reads."""
-        with self._noting_damage(), self._engine.begin() as connection, driver_errors(connection):
-            yield connection
+        try:
+            with self._engine.connect() as connection, driver_errors(connection), connection.begin():
+                yield connection
+        except sa.exc.DatabaseError as error:
+            self._note_damage(error)
+            raise
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """Begin a transaction on the one connection that writes."""
         if self._writer is None:
             self._writer = self._engine.connect().execution_options(writes=True)
-        with self._noting_damage(), self._writer.begin(), driver_errors(self._writer):
-            yield self._writer
+        try:
+            with driver_errors(self._writer), self._writer.begin():
+                yield self._writer
+        except sa.exc.DatabaseError as error:
+            self._note_damage(error)
+            raise
 
     @contextmanager
     def looking(self) -> Iterator[sa.Connection]:
@@ -177,15 +215,10 @@ class SQLite:
         elif not version.is_usable and _remake_tables(connection):
             _log.warning("catalog tables replaced")
 
-    @contextmanager
-    def _noting_damage(self) -> Iterator[None]:
-        try:
-            yield
-        except sa.exc.DatabaseError as error:
-            if self._damage is None and fault_of(error) is Fault.DAMAGED:
-                self._damage = f"it is damaged ({error.orig}): {REINDEX}"
-                _log.error("catalog damaged", reason=str(error.orig), fix=REINDEX)
-            raise
+    def _note_damage(self, error: sa.exc.DatabaseError) -> None:
+        if self._damage is None and fault_of(error) is Fault.DAMAGED:
+            self._damage = f"it is damaged ({error.orig}): {REINDEX}"
+            _log.error("catalog damaged", reason=str(error.orig), fix=REINDEX)
 
 
 def _damage_in(connection: sa.Connection) -> str:
@@ -223,7 +256,10 @@ def _set_up(connection: Any, _: object) -> None:
 
 def _begin(connection: sa.Connection) -> None:
     """Begin the transaction now. The driver would do so only at the first change, and reads before that
-    change would be outside it.
+    change would be outside it. Errors are the driver's: see `driver_errors`.
     """
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    text = "BEGIN IMMEDIATE" if connection.get_execution_options().get("writes", False) else "BEGIN"
+    driver: Any = connection.connection.driver_connection
+    started = time.monotonic_ns()
+    driver.execute(text)
+    trace_statement(text, started)

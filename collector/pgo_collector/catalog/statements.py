@@ -70,7 +70,7 @@ class _Prepared(ABC):
             cursor = driver.execute(text, {_ALL: json.dumps(numbered)})
         else:
             cursor = driver.executemany(text, values)
-        _trace(text, started)
+        trace_statement(text, started)
         return cursor
 
     def _made_text(self, dialect: sa.Dialect, *, is_many: bool) -> str:
@@ -274,10 +274,11 @@ def _note_start(connection: sa.Connection, *_: Any) -> None:
 def _add(connection: sa.Connection, _cursor: Any, statement: str, *_: Any) -> None:
     started = connection.info.pop("started", None)
     if started is not None:
-        _trace(statement, started)
+        trace_statement(statement, started)
 
 
-def _trace(statement: str, started: int) -> None:
+def trace_statement(statement: str, started: int) -> None:
+    """Record a statement that began at this time of the monotonic clock, in ns, if a request is traced."""
     if (there := place()) is not None:
         verb, attributes = _named(statement)
         there.add("catalog", verb, started, None, attributes)

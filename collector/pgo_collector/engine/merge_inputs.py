@@ -16,9 +16,10 @@ from pprof_merge.merging import PLAIN_WEIGHTING, check_compatible
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.row_cache import RowCache
+from pgo_collector.engine.validation import check_cpu
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.profile_types import TYPES
+from pgo_collector.model.profile_types import CPU
 from pgo_collector.traces.spans import span
 
 # The period type and the sorted sample types. Only profiles of the same kind can be merged.
@@ -138,7 +139,8 @@ def _kind(header: Header) -> _Kind:
 def _misfit(header: Header, type_: str, common: Header | None) -> str:
     """Return why a profile can't be merged; an empty text if it can."""
     try:
-        TYPES[type_](header)
+        if type_ == CPU:
+            check_cpu(header)
         if common is not None:
             check_compatible(common, header)
     except (NotACPUProfile, IncompatibleProfiles) as error:

@@ -147,7 +147,8 @@ def _place(profile: PushedProfile, summary: Summary, part: Path | None, limits: 
     """
     series = profile.place(summary.header, summary.start_lines > 0)
     content = packed(profile.content, limits) or profile.content
-    facts = Facts.of(summary.header, summary.digest.hex(), len(content), summary.samples)
+    header, digest = summary.header, summary.digest.hex()
+    facts = Facts(header.time_nanos, header.duration_nanos, digest, len(content), summary.samples)
     if 0 < facts.time_nanos < _END_OF_1970:
         facts = replace(facts, time_nanos=0)
     if part is None:

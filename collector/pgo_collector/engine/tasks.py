@@ -35,6 +35,7 @@ from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE, ChosenBlobs, re
 from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
 from pgo_collector.engine.packing import unpack_sent
 from pgo_collector.engine.renditions import Rendition
+from pgo_collector.engine.validation import check_cpu
 from pgo_collector.errors import (
     MergeDamaged,
     NotACPUProfile,
@@ -43,7 +44,7 @@ from pgo_collector.errors import (
     SymbolsUnreadable,
 )
 from pgo_collector.model.facts import Facts, LeftOut
-from pgo_collector.model.profile_types import TYPES
+from pgo_collector.model.profile_types import CPU
 from pgo_collector.traces.spans import span
 
 # Blobs read after which freed memory is given back to the kernel. With thousands of services in memory that
@@ -131,11 +132,14 @@ def inspect_all(storage: Storage, blobs: Sequence[tuple[str, str]]) -> list[Fact
             found.append(Unreadable(str(known)))
             continue
         try:
-            TYPES[type_](known.header)
+            if type_ == CPU:
+                check_cpu(known.header)
         except NotACPUProfile as error:
             found.append(Unreadable(str(error)))
         else:
-            found.append(Facts.of(known.header, known.digest.hex(), len(content), known.samples))
+            header, digest = known.header, known.digest.hex()
+            size = len(content)
+            found.append(Facts(header.time_nanos, header.duration_nanos, digest, size, known.samples))
     return found
 
 
@@ -167,7 +171,7 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
         written, build_id = _write_rendition(profile, rendition, part, budget)
         digest = written.sha256
         etag = f"{digest}-{rendition.format.name}"
-    facts = Facts.of(header, digest, written.size, samples)
+    facts = Facts(header.time_nanos, header.duration_nanos, digest, written.size, samples)
     return MergeResult(etag, facts, inputs.left_out, written, build_id)
 
 

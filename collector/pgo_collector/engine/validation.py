@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import Limits, ProfileError, compress, inflate
+from pprof_merge import Header, Limits, ProfileError, ValueType, compress, inflate
 from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
 
 from pgo_collector.blobs.seals import is_sealed
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import Facts
-from pgo_collector.model.profile_types import TYPES
+from pgo_collector.model.profile_types import CPU
 from pgo_collector.traces.spans import span
 
 _GZIPPED_SUFFIX = ".gz.part"
+CPU_TIME = ValueType(b"cpu", b"nanoseconds")
+SAMPLE_COUNT = ValueType(b"samples", b"count")
+_LONGEST_LIST = 200
 
 
 class SubmittedBody(NamedTuple):
@@ -49,22 +52,18 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
     A body that isn't gzip is compressed; if it is in a file, the gzip replaces the file. A worker may die at
     any point of this, and the call may be repeated.
     """
-    contents: list[bytes | OSError] = []  # as long as bodies, once all are read
-
-    def read() -> Iterator[bytes]:
-        for body in bodies:
-            try:
-                content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
-            except OSError as error:
-                contents.append(error)
-                content = b""
-            else:
-                contents.append(content)
-            yield content
-
+    contents: list[bytes | OSError] = []
     times = StepTimes()
     with span("engine", "read bodies", bodies=len(bodies)) as reading:
-        found = [*summaries(read(), limits, times)]
+        for body in bodies:
+            try:
+                contents.append(
+                    body.content if isinstance(body.content, bytes) else body.content.read_bytes()
+                )
+            except OSError as error:
+                contents.append(error)
+        readable = (b"" if isinstance(content, OSError) else content for content in contents)
+        found = [*summaries(readable, limits, times)]
         reading.divide(inflate=times.inflate, decode=times.decode)
     with span("engine", "check and compress"):
         return [
@@ -81,7 +80,8 @@ def _validated(
     if isinstance(summary, ProfileError):
         return summary
     try:
-        TYPES[body.type](summary.header)
+        if body.type == CPU:
+            check_cpu(summary.header)
         to_store = packed(content, limits)
         size = len(to_store or content)
         if isinstance(body.content, Path) and to_store is not None:
@@ -90,8 +90,29 @@ def _validated(
             to_store = None
     except (NotACPUProfile, OSError) as error:
         return error.with_traceback(None)  # which would keep the body in memory
-    facts = Facts.of(summary.header, summary.digest.hex(), size, summary.samples)
+    header, digest = summary.header, summary.digest.hex()
+    facts = Facts(header.time_nanos, header.duration_nanos, digest, size, summary.samples)
     return ValidatedBody(facts, to_store)
+
+
+def check_cpu(header: Header) -> None:
+    """Raise NotACPUProfile unless the period is CPU time and the sample types are samples and CPU time.
+
+    The two sample types may come in any order.
+    """
+    if header.period_type != CPU_TIME:
+        raise NotACPUProfile(
+            f"not a CPU profile: the period is in {_cut(str(header.period_type))}, not in {CPU_TIME}"
+        )
+    if sorted(header.sample_types) != sorted((SAMPLE_COUNT, CPU_TIME)):
+        types = ", ".join(map(str, header.sample_types[:10])) or "nothing"
+        raise NotACPUProfile(
+            f"not a CPU profile: it measures {_cut(types)}, not {SAMPLE_COUNT} and {CPU_TIME}"
+        )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_LIST else text[:_LONGEST_LIST] + "…"
 
 
 def packed(content: bytes, limits: Limits) -> bytes | None:

@@ -2,7 +2,7 @@
 
 `series` holds service, type and labels; `selection` says which profiles a request asks for; `blob_names`
 names a stored profile and its file; `facts` describes a stored profile, and one that a merge left out;
-`profile_types` lists cpu, heap, offcpu, … and checks what a profile measures; `name_patterns` keeps a part of
+`profile_types` lists cpu, heap, offcpu, …; `name_patterns` keeps a part of
 the stacks by regular expressions; `source_links` has the URLs of lines of source, and
 `capture_targets` those of profiles that can be taken now; `times` has the length of a day and the format of
 times.

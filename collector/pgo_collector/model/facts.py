@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pprof_merge import Header
-
 from pgo_collector.model.blob_names import BlobName
 
 # How many of the blobs that were left out an answer names. There may be thousands.
@@ -27,11 +25,6 @@ class Facts:
     digest: str
     size: int
     samples: int
-
-    @classmethod
-    def of(cls, header: Header, digest: str, size: int, samples: int) -> Facts:
-        """Return the facts of a profile; `digest` is the SHA-256 of its bare protobuf, `size` its file's."""
-        return cls(header.time_nanos, header.duration_nanos, digest, size, samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +49,3 @@ class Event(NamedTuple):
 
 # Returns the events to deliver when this profile is stored.
 Announce = Callable[[BlobName, Facts], list[Event]]
-
-
-def unannounced(name: BlobName, facts: Facts) -> list[Event]:  # noqa: ARG001 - see Announce
-    """Return no events, for a collector without a webhook."""
-    return []

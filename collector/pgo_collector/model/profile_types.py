@@ -1,38 +1,9 @@
-"""The types of profiles, and the check that a profile has the sample types of its type."""
+"""The types of profiles, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-
-from pprof_merge import Header, ValueType
-
-from pgo_collector.errors import NotACPUProfile
-
-CPU_TIME = ValueType(b"cpu", b"nanoseconds")
-SAMPLE_COUNT = ValueType(b"samples", b"count")
-_LONGEST_LIST = 200
-
-
-def check_cpu(header: Header) -> None:
-    """Raise NotACPUProfile unless the period is CPU time and the sample types are samples and CPU time.
-
-    The two sample types may come in any order.
-    """
-    if header.period_type != CPU_TIME:
-        raise NotACPUProfile(
-            f"not a CPU profile: the period is in {_cut(str(header.period_type))}, not in {CPU_TIME}"
-        )
-    if sorted(header.sample_types) != sorted((SAMPLE_COUNT, CPU_TIME)):
-        types = ", ".join(map(str, header.sample_types[:10])) or "nothing"
-        raise NotACPUProfile(
-            f"not a CPU profile: it measures {_cut(types)}, not {SAMPLE_COUNT} and {CPU_TIME}"
-        )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_LIST else text[:_LONGEST_LIST] + "…"
-
 
 CPU = "cpu"
 # The types of profiles that clients of Pyroscope push. None is merged with a type above: compilers can't use
@@ -51,12 +22,6 @@ MEMORY_DELTA = "memory"
 BLOCK_DELTA = "block_delta"
 MUTEX_DELTA = "mutex_delta"
 OTHER = "other"
-
-
-def _accept_any(_: Header) -> None:
-    """Accept any header: profilers differ in what they measure for this type."""
-
-
 # The types of the agent's latency trackers, and what the pages call them. The tracker `block`, of disks,
 # sends `blockio`: `block` is Go's block profile, which has the same sample types and measures something else.
 # tests/docs/test_trackers.py holds these to the agent's TRACKERS.
@@ -72,16 +37,9 @@ LATENCY_TYPES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# The check of each type, by name; it raises NotACPUProfile for a profile that isn't of the type.
-TYPES: Mapping[str, Callable[[Header], None]] = MappingProxyType(
-    {
-        CPU: check_cpu,
-        **dict.fromkeys(
-            (
-                "heap", "allocs", "block", "mutex", "goroutine", "threadcreate", *LATENCY_TYPES,
-                PROCESS_CPU, WALL, MEMORY_DELTA, BLOCK_DELTA, MUTEX_DELTA, OTHER,
-            ),
-            _accept_any,
-        ),
-    }
+# All types. Profilers differ in what they measure, so only profiles of the type CPU are checked: see
+# `engine.validation`.
+TYPES = (
+    CPU, "heap", "allocs", "block", "mutex", "goroutine", "threadcreate", *LATENCY_TYPES,
+    PROCESS_CPU, WALL, MEMORY_DELTA, BLOCK_DELTA, MUTEX_DELTA, OTHER,
 )  # fmt: skip

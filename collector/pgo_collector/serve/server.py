@@ -36,7 +36,6 @@ from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metrics import DELIVERIES, OFF, REFUSED, TASKS, Metrics
 from pgo_collector.metrics.prometheus import PrometheusMetrics
-from pgo_collector.model.facts import unannounced
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import sweep_releases
@@ -128,7 +127,7 @@ async def open_store(
     ):
         # Not before: the fork server must not begin with the threads of a client of an object store.
         await asyncio.to_thread(storage.verify)
-        announced = announce if settings.webhook_url else unannounced
+        announcers = (announce,) if settings.webhook_url else ()
         database = database_of(settings)
         await _open(database, settings, progress)
         claim = claim_of(settings, storage, database)
@@ -137,13 +136,13 @@ async def open_store(
             await claim.take(await asyncio.to_thread(store.catalog.made_nanos), made_before)
             await asyncio.to_thread(folder.sweep)
             if database.is_alone:
-                await Reconciliation(store, bulk, announced, progress).run()
+                await Reconciliation(store, bulk, announcers, progress).run()
                 await asyncio.to_thread(sweep_releases, storage)
                 await asyncio.to_thread(database.share)
             # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
             # no catalog.
             trim_heap()
-            commits = Commits(store, announced)
+            commits = Commits(store, *announcers)
             await import_pgo_fleet_files(store, commits, workers, Series(settings.default_service, CPU))
             yield OpenStore(store, commits, BlobTasks(workers, bulk, store.catalog), bulk.progress)
 

@@ -18,7 +18,7 @@ from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.tasks import Unreadable
 from pgo_collector.errors import InputsDamaged, TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.model.blob_names import BlobName
-from pgo_collector.model.facts import Announce, Facts, unannounced
+from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.starting.disk_diff import Differences, find_differences
 from pgo_collector.store.folder import log_unknown_file
 from pgo_collector.store.store import Store
@@ -57,19 +57,19 @@ class Progress:
 class Reconciliation:
     """Makes the catalog count every profile on disk once; blobs are read in `bulk`.
 
-    `announce` makes the events of the profiles that are counted now.
+    `announcers` make the events of the profiles that are counted now.
     """
 
     def __init__(
         self,
         store: Store,
         bulk: Bulk,
-        announce: Announce = unannounced,
+        announcers: Sequence[Announce] = (),
         progress: Progress | None = None,
     ) -> None:
         self._store = store
         self._bulk = bulk
-        self._announce = announce
+        self._announcers = announcers
         self._progress = progress or Progress()
 
     async def run(self) -> None:
@@ -211,8 +211,9 @@ class Reconciliation:
             entries = await self._read_all(new[start : start + _TRANSACTION])
             events = [
                 event
+                for announce in self._announcers
                 for name, known in entries
-                for event in self._announce(name, known)
+                for event in announce(name, known)
                 if self._store.blobs.written_nanos(name) > made
             ]
             await self._store.write(self._store.catalog.add, *entries, events=events)

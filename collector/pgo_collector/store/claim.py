@@ -52,22 +52,6 @@ class Claim(Protocol):
         """Renew it until cancelled."""
 
 
-class _NoClaim:
-    """The claim of a data folder, whose lock keeps others out."""
-
-    async def take(self, catalog: int, before: int | None = None) -> None:
-        """Do nothing."""
-
-    def check(self) -> None:
-        """Do nothing."""
-
-    async def run(self) -> None:
-        """Do nothing."""
-
-
-NO_CLAIM: Claim = _NoClaim()
-
-
 class BucketClaim:
     """The claim of a bucket and prefix. Take it once, before anything in the bucket is changed."""
 

@@ -20,6 +20,7 @@ from pgo_collector.blobs.files import FOLDER_MODE, PART_SUFFIX, make_folder, new
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.blobs.storage import UNDATED
 from pgo_collector.errors import FolderUnusable
+from pgo_collector.store.claim import Claim
 from pgo_collector.traces.trace_store import FILE as TRACES
 
 CATALOG = "catalog.sqlite3"
@@ -27,6 +28,22 @@ LEGACY_SUFFIX = ".pgo"
 _RESTORING = "restoring"
 _LOCK = "lock"
 _log = structlog.get_logger()
+
+
+class _NoClaim:
+    """The claim of a data folder, whose lock keeps others out."""
+
+    async def take(self, catalog: int, before: int | None = None) -> None:
+        """Do nothing."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+    async def run(self) -> None:
+        """Do nothing."""
+
+
+NO_CLAIM: Claim = _NoClaim()
 
 
 class DataFolder:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.catalog.changes import Owner
+from pgo_collector.catalog.database import Owner
 from pgo_collector.catalog.leases import Lease
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.errors import StorageFails

@@ -31,8 +31,8 @@ from pgo_collector.errors import (
 )
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.settings import Settings
-from pgo_collector.store.claim import NO_CLAIM, BucketClaim, Claim
-from pgo_collector.store.folder import CATALOG, DataFolder, folder_storage
+from pgo_collector.store.claim import BucketClaim, Claim
+from pgo_collector.store.folder import CATALOG, NO_CLAIM, DataFolder, folder_storage
 from pgo_collector.traces.spans import at, place, span
 
 P = ParamSpec("P")

@@ -17,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.blobs.blobs import Blobs, Content
 from pgo_collector.blobs.storage import MISSING, UNDATED, Storage
 from pgo_collector.catalog.catalog import Catalog, add_events
-from pgo_collector.catalog.changes import Owner
+from pgo_collector.catalog.database import Owner
 from pgo_collector.catalog.faults import Fault, fault_of, may_be_committed
 from pgo_collector.catalog.rows import (
     Blob,
@@ -38,7 +39,7 @@ from pgo_collector.catalog.rows import (
 )
 from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.blob_names import BlobName, Identity
-from pgo_collector.model.facts import Announce, Facts, unannounced
+from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import Series
 from pgo_collector.store.store import Store, not_stored
 from pgo_collector.submits.batcher import settle
@@ -84,9 +85,9 @@ class Submitted(NamedTuple):
 class Commits:
     """Stores validated profiles; those that are added at the same time share syncs and a transaction."""
 
-    def __init__(self, store: Store, announce: Announce = unannounced) -> None:
-        """Take the store; `announce` makes the events of stored profiles."""
-        self.group_commit = GroupCommit(store.blobs, store.catalog, announce)
+    def __init__(self, store: Store, *announcers: Announce) -> None:
+        """Take the store; `announcers` make the events of stored profiles."""
+        self.group_commit = GroupCommit(store.blobs, store.catalog, announcers)
         self._store = store
         self._queue = _Queue()
         self.expecting = self._queue.expecting
@@ -206,6 +207,13 @@ class _Conflict(Exception):
         self.busy = busy
 
 
+def _busy(connection: sa.Connection, new: Collection[BlobName], names: Sequence[BlobName]) -> _Conflict:
+    """Return the conflict of new profiles some of whose names are those of blobs that aren't live."""
+    taken = names_taken(connection, new)
+    reason = CatalogBusy("the same profile was deleted, and isn't gone yet: send it again")
+    return _Conflict(reason, {place for place, name in enumerate(names) if name in taken})
+
+
 class _NoneStored(Exception):
     """No blob could be stored, so there is nothing to commit."""
 
@@ -254,10 +262,10 @@ def _undated_object(series: Series, digest: str) -> str:
 class GroupCommit:
     """Stores validated profiles, on the thread that makes all changes: see `Store.write`."""
 
-    def __init__(self, blobs: Blobs, catalog: Catalog, announce: Announce) -> None:
+    def __init__(self, blobs: Blobs, catalog: Catalog, announcers: Sequence[Announce]) -> None:
         self._blobs = blobs
         self._catalog = catalog
-        self._announce = announce
+        self._announcers = announcers
         self._undated = UndatedTimes(blobs.storage)
 
     def commit(self, submissions: Sequence[Submission]) -> list[Submitted | Exception]:
@@ -304,23 +312,22 @@ class GroupCommit:
                 firsts = dict(zip(reversed(names), reversed(submissions), strict=True))
                 new = {name: firsts[name] for name in reversed(firsts) if counting[name] is None}
                 changed.update(name.series[:2] for name in new)
-                self._count(connection, new, names, known)
+                if not add_profiles(connection, [(name, each.facts) for name, each in new.items()], known):
+                    raise _busy(connection, new, names)
                 if found := self._place(new, firsts, counting):
                     failures.update(found)
                     changed.subtract(name.series[:2] for name in new if name in failures)
                     self._take_back(connection, new, failures)
                 stored = [(name, new[name].facts) for name in new if name not in failures]
-                if events := [each for known in stored for each in self._announce(*known)]:
-                    add_events(connection, events)
+                events = (each(*known) for each in self._announcers for known in stored)
+                add_events(connection, chain.from_iterable(events))
         except _NoneStored:
             pass
         except SQLAlchemyError as error:
             if fault_of(error) is Fault.CONFLICT:
                 raise _Conflict(error) from error
-            if self._catalog.database.is_alone and not may_be_committed(error):
-                uncounted = new.keys() - failures.keys()
-                self._blobs.discard_all(uncounted)  # one that stays is counted at the next start
-                self._blobs.remove_folders(uncounted)
+            if not may_be_committed(error):
+                self._discard(new.keys() - failures.keys())
             if len(names) < len(submissions):
                 return [error] * len(submissions)
             failures |= {name: failures.get(name, error) for name in names}
@@ -333,21 +340,11 @@ class GroupCommit:
             for name, submission in zip(names, submissions, strict=True)
         ]
 
-    @staticmethod
-    def _count(
-        connection: sa.Connection,
-        new: Mapping[BlobName, Submission],
-        names: Sequence[BlobName],
-        known: Mapping[Series, int],
-    ) -> None:
-        """Insert the rows of new profiles; `known` are ids of series.
-
-        Raises _Conflict if a name is another blob's that isn't live.
-        """
-        if not add_profiles(connection, [(name, each.facts) for name, each in new.items()], known):
-            taken = names_taken(connection, new)
-            busy = CatalogBusy("the same profile was deleted, and isn't gone yet: send it again")
-            raise _Conflict(busy, {place for place, name in enumerate(names) if name in taken})
+    def _discard(self, uncounted: Collection[BlobName]) -> None:
+        """Delete the blobs of a transaction that failed, if no other collector may count them by now."""
+        if self._catalog.database.is_alone:
+            self._blobs.discard_all(uncounted)  # one that stays is counted at the next start
+            self._blobs.remove_folders(uncounted)
 
     @staticmethod
     def _take_back(

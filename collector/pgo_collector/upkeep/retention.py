@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Self
 import structlog
 
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.catalog.changes import Owner
+from pgo_collector.catalog.database import Owner
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings

@@ -12,7 +12,7 @@ from itertools import groupby
 import structlog
 
 from pgo_collector.catalog.catalog import Catalog, Day
-from pgo_collector.catalog.changes import Owner
+from pgo_collector.catalog.database import Owner
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.model.series import LONGEST_SERIES, Series

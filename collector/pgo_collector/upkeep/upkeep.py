@@ -11,7 +11,7 @@ from typing import NoReturn
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.catalog.changes import Owner
+from pgo_collector.catalog.database import Owner
 from pgo_collector.errors import LeaseHeld, Refusal, StorageFails
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings

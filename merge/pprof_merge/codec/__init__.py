@@ -1,13 +1,12 @@
 """Codec: the bytes of a pprof profile ↔ columns. `__all__` has what others use.
 
-`decoding` reads profiles: `compression` inflates gzip, `reader` turns the protobuf into columns, which are
-then seen as a `Profile`. `encoding` writes a `Profile` as protobuf, with `writer`. `wire` has the wire
+`decoding` reads profiles: it inflates gzip, and `reader` turns the protobuf into columns, which are then seen
+as a `Profile`. `encoding` writes a `Profile` as protobuf, with `writer`, and as gzip. `wire` has the wire
 format, for both. `other_formats` recognizes input that is no profile.
 """
 
-from pprof_merge.codec.compression import GZIP_MAGIC, compress, inflate
-from pprof_merge.codec.decoding import StepTimes, Summary, decode, summaries
-from pprof_merge.codec.encoding import encode, encode_pieces
+from pprof_merge.codec.decoding import GZIP_MAGIC, StepTimes, Summary, decode, inflate, summaries
+from pprof_merge.codec.encoding import compress, encode, encode_pieces
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "decode",

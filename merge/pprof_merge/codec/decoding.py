@@ -6,10 +6,12 @@ to the formats that came before the protobuf is left out; the reason then says h
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import NamedTuple
 
-from pprof_merge.codec.compression import inflate
+from isal import isal_zlib
+
 from pprof_merge.codec.other_formats import other_format
 from pprof_merge.codec.reader import (
     DEFAULT_SAMPLE_TYPE,
@@ -21,21 +23,25 @@ from pprof_merge.codec.reader import (
     TIME_NANOS,
     Reader,
 )
-from pprof_merge.errors import MalformedProfile, ProfileError
+from pprof_merge.errors import LimitExceeded, MalformedProfile, ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.profile import Header, Profile, ValueType
 
+GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WBITS = 31
+_IsalError: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # its stub says instance
 
+
+@dataclass(slots=True)
 class StepTimes:
     """How long the steps of reading profiles took, in ns, added up over all that were read.
 
     Functions that take one add to it. `intern` is the numbering in a `Collection`.
     """
 
-    __slots__ = ("decode", "inflate", "intern")
-
-    def __init__(self) -> None:
-        self.inflate = self.decode = self.intern = 0
+    inflate: int = 0
+    decode: int = 0
+    intern: int = 0
 
 
 def decode(data: bytes, limits: Limits = Limits(), times: StepTimes | None = None) -> Profile:
@@ -72,7 +78,8 @@ def summaries(
         except ProfileError as error:
             yield without_traceback(error)
         else:
-            yield summary_of(reader)
+            digest = hashlib.sha256(reader.data).digest()
+            yield Summary(header_of(reader), digest, reader.n_samples, reader.count_start_lines())
 
 
 def read(data: bytes, limits: Limits, times: StepTimes | None = None) -> Reader:
@@ -94,20 +101,41 @@ def read(data: bytes, limits: Limits, times: StepTimes | None = None) -> Reader:
     return reader
 
 
+def inflate(data: bytes, limits: Limits = Limits()) -> bytes:
+    """Return the bare protobuf of a pprof file: inflate gzip, and return all else as is.
+
+    gzip is recognized by its magic bytes.
+
+    Never holds more than `limits.inflated_bytes` and one block of output. Raises LimitExceeded, and
+    MalformedProfile if the gzip is truncated, fails its checksum, or is followed by something else.
+    """
+    if not data.startswith(GZIP_MAGIC):
+        limits.check("inflated_bytes", len(data))
+        return data
+    limits.check("compressed_bytes", len(data))
+    members = []
+    room = limits.inflated_bytes
+    while data:  # a gzip file may have several members, one after another
+        member = isal_zlib.decompressobj(_GZIP_WBITS)
+        try:
+            inflated = member.decompress(data, room + 1)
+        except _IsalError as error:
+            raise MalformedProfile(f"not valid gzip ({error})", "gzip") from error
+        room -= len(inflated)
+        if room < 0:
+            raise LimitExceeded("inflated_bytes", limits.inflated_bytes)
+        if not member.eof:
+            raise MalformedProfile("the stream is truncated", "gzip")
+        members.append(inflated)
+        limits.check("gzip_members", len(members))
+        data = member.unused_data
+    return members[0] if len(members) == 1 else b"".join(members)
+
+
 def without_traceback(error: ProfileError) -> ProfileError:
     """Return the error without its traceback and causes, which would keep the decoded data in memory."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
-
-
-def digest_of(reader: Reader) -> bytes:
-    """Return the digest of a profile: the SHA-256 of the bare protobuf."""
-    return hashlib.sha256(reader.data).digest()
-
-
-def summary_of(reader: Reader) -> Summary:
-    """Return the summary of a profile."""
-    return Summary(header_of(reader), digest_of(reader), reader.n_samples, reader.count_start_lines())
 
 
 def header_of(reader: Reader) -> Header:
@@ -131,7 +159,7 @@ def header_of(reader: Reader) -> Header:
 
 def profile_of(reader: Reader) -> Profile:
     """Return the profile that was read."""
-    profile = Profile(header_of(reader), reader, digest_of(reader))
+    profile = Profile(header_of(reader), reader, hashlib.sha256(reader.data).digest())
     reader.make_strings()
     reader.data = b""  # the columns have all of it
     return profile

@@ -1,4 +1,5 @@
-"""Encoding: `Profile` → bare protobuf, byte for byte as google/pprof's `Profile.WriteUncompressed` writes it.
+"""Encoding: `Profile` → bare protobuf, byte for byte as google/pprof's `Profile.WriteUncompressed` writes it,
+and gzip of it, with the same bytes on every machine.
 
 The string table has the strings in the order in which google/pprof first uses them, without those that
 nothing refers to.
@@ -6,6 +7,7 @@ nothing refers to.
 
 from __future__ import annotations
 
+import deflate
 from librt.vecs import vec
 from mypy_extensions import i64
 
@@ -14,6 +16,8 @@ from pprof_merge.profile import Profile, ValueType
 
 # Output is kept in parts of about this size, in bytes: a block that grows takes twice its memory.
 _PART_BYTES = 1 << 20
+# The output is within 1 % of the size that zlib's default level gives, in a fifth of the time.
+_LEVEL = 2
 _NO_TYPE = ValueType(b"", b"")
 
 
@@ -52,3 +56,12 @@ def encode_pieces(profile: Profile) -> list[bytes]:
     writer.always(14, default_sample_type)
     writer.number(15, doc_url)
     return writer.written()
+
+
+def compress(protobuf: bytes) -> bytes:
+    """Return the protobuf as gzip without name or time.
+
+    Build caches are keyed by these bytes, so they must not depend on a machine's zlib. libdeflate's output
+    depends only on its version and the input.
+    """
+    return bytes(deflate.gzip_compress(protobuf, _LEVEL))

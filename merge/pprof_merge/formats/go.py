@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from pprof_merge.analysis.compiler import ADVICE, compiler_edges, weight_column
 from pprof_merge.budget import UNBOUNDED, Budget
-from pprof_merge.codec.compression import compress
-from pprof_merge.codec.encoding import encode
+from pprof_merge.codec.encoding import compress, encode
 from pprof_merge.formats.reduction import reduced_columns
 from pprof_merge.profile import Header, Profile
 

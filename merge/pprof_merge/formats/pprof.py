@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pprof_merge.budget import Budget
-from pprof_merge.codec.compression import compress
-from pprof_merge.codec.encoding import encode
+from pprof_merge.codec.encoding import compress, encode
 from pprof_merge.profile import Profile
 
 _ADVICE = "select fewer profiles, or take the format go, which grows with the calls and not with the stacks"

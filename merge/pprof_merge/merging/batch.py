@@ -11,7 +11,7 @@ from operator import attrgetter
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from pprof_merge.codec.decoding import StepTimes, digest_of, header_of, read
+from pprof_merge.codec.decoding import StepTimes, header_of, read
 from pprof_merge.columns.interning import Interner
 from pprof_merge.columns.tables import Table
 from pprof_merge.columns.vectors import bytes32_of, bytes_of, column32_of, column_of
@@ -64,7 +64,7 @@ class Batch:
         times = times or StepTimes()
         reader = read(data, self._limits, times)
         began = perf_counter_ns()
-        self.add(header_of(reader), reader, digest_of(reader))
+        self.add(header_of(reader), reader, hashlib.sha256(reader.data).digest())
         times.intern += perf_counter_ns() - began
 
     def add(self, header: Header, columns: ProfileColumns, digest: bytes) -> None:

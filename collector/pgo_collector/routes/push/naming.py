@@ -14,6 +14,7 @@ from typing import NamedTuple
 from pprof_merge import Header
 from starlette.requests import Request
 
+from pgo_collector.engine.validation import check_cpu
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.http.context import context_of
 from pgo_collector.model.profile_types import (
@@ -24,7 +25,6 @@ from pgo_collector.model.profile_types import (
     OTHER,
     PROCESS_CPU,
     WALL,
-    check_cpu,
 )
 from pgo_collector.model.series import Labels, Series, labels_of_pairs
 
