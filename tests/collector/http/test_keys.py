@@ -11,6 +11,8 @@ from pgo_collector.http.keys import KeySet
 from tests.faults.stacks import profile_of
 from tests.server import Server, fingerprint
 
+pytestmark = pytest.mark.any_store
+
 
 def wait_for_status(server: Server, key: str, status: int) -> None:
     deadline = time.monotonic() + 60

@@ -10,6 +10,8 @@ import pytest
 from tests.faults.stacks import profile_of
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PROPFIND"]
 
 

@@ -17,6 +17,8 @@ from tests.collector.own_service import OwnService
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 PEOPLES = ("folded", "speedscope", "json")
 
 

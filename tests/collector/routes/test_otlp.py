@@ -27,6 +27,8 @@ from tests.collector.pushing import basic, labels_of, stored
 from tests.faults.stacks import EPOCH, SECOND, profile_of, tally
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 INVALID = 3
 ONE, SOME = "of-one", "of-some"
 

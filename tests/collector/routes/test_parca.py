@@ -17,6 +17,8 @@ from tests.collector.pushing import SeriesOf, refused, stored, without_start_lin
 from tests.faults.stacks import large_profile, profile_of, tally
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 _STORE = "/parca.profilestore.v1alpha1.ProfileStoreService"
 _DEBUGINFO = "/parca.debuginfo.v1alpha1.DebuginfoService"
 WRITE_RAW = f"{_STORE}/WriteRaw"

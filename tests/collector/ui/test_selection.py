@@ -18,6 +18,8 @@ from tests.faults.stacks import profile_of
 from tests.merge.stacked import HEAP, heap_of, stacked
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 SECOND = 10**9
 HOUR = 3600 * SECOND
 NOW = time.time_ns() // (24 * HOUR) * 24 * HOUR
