@@ -17,11 +17,10 @@ from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.postgresql import PostgreSQL
 from pgo_collector.catalog.selection_sql import selected
 from pgo_collector.catalog.sqlite import SQLite
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Matcher, Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 
 from tests.bench.measure import progress
 from tests.bench.report import Section, seconds, table

@@ -20,7 +20,7 @@ from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.stored_rows import BlobRow, blob_rows, counted_profiles, made_nanos
 from pgo_collector.errors import BackupUnusable, CopyDamaged, StorageFails
-from pgo_collector.model.blob_names import inputs_name
+from pgo_collector.model.series import inputs_name
 
 _ROUNDS = 20
 

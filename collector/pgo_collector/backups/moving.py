@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pgo_collector.backups.copying import checked_blob, checked_inputs
 from pgo_collector.blobs.storage import AREAS, NewBlob, Storage, Stored
 from pgo_collector.errors import CopyDamaged, StorageFails
-from pgo_collector.model.blob_names import BLOB_SUFFIX, INPUTS_SUFFIX, BlobName
+from pgo_collector.model.series import BLOB_SUFFIX, INPUTS_SUFFIX, BlobName
 
 # Objects that are read and written together.
 _BATCH = 64

@@ -16,7 +16,7 @@ from pgo_collector.backups.target import Manifest, Target
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.stored_rows import blob_rows
 from pgo_collector.errors import BackupUnusable, CopyDamaged
-from pgo_collector.model.blob_names import BlobName, inputs_name
+from pgo_collector.model.series import BlobName, inputs_name
 from pgo_collector.store.folder import DataFolder, restoring
 
 P = ParamSpec("P")

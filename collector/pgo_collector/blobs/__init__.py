@@ -2,6 +2,6 @@
 
 Start with `storage`: the Protocol `Storage` and what goes through it. `folder` and `bucket` implement it,
 `files` writes files and folders durably, and `copies` keeps local copies of what is in a bucket. `blobs` has
-the profiles in a storage, each combined one with the list of its inputs; `seals` writes that list at the end
-of the blob's own file, too. The catalog knows which blobs count.
+the profiles in a storage, each combined one with the list of its inputs, which is sealed into the blob's own
+file, too. The catalog knows which blobs count.
 """

@@ -1,6 +1,6 @@
 """The seam of blob storage: what a collector and its workers need of the place where blobs are.
 
-A storage keeps immutable objects under names with slashes: `model.blob_names` says which. A name is taken
+A storage keeps immutable objects under names with slashes: `model.series` says which. A name is taken
 once and keeps its content, but for an .inputs and a blob that is sealed again, which are replaced as a whole.
 "Durable" means that the disk has it, or that the object store has answered.
 

@@ -41,10 +41,9 @@ from pgo_collector.catalog.rows import (
 from pgo_collector.catalog.selection_sql import selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, OUTBOX, PROFILES, SERIES
 from pgo_collector.errors import CatalogBusy
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Event, Facts
 from pgo_collector.model.selection import EVERY_SERVICE, Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.traces.spans import place, span
 

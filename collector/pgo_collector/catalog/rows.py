@@ -16,9 +16,8 @@ import sqlalchemy as sa
 
 from pgo_collector.catalog.statements import PreparedInsert, PreparedQuery
 from pgo_collector.catalog.tables import BLOBS, IS_LIVE, LABELS, ORIGINS, PROFILES, SERIES
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 
 _MARK_BITS = 40
 # The columns that name a profile, in BLOBS and PROFILES.

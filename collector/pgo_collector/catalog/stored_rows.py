@@ -8,8 +8,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from pgo_collector.catalog.tables import MADE
-from pgo_collector.model.blob_names import BlobName, Identity
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 
 _STORED = """
     SELECT service, type, labels, time_nanos, digest, inputs_size, live

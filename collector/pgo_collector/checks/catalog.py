@@ -13,7 +13,7 @@ from pgo_collector.catalog.migrations import VERSION, Version
 from pgo_collector.catalog.stored_rows import blob_rows
 from pgo_collector.checks import Finding
 from pgo_collector.errors import StorageFails
-from pgo_collector.model.blob_names import BLOB_SUFFIX
+from pgo_collector.model.series import BLOB_SUFFIX
 from pgo_collector.store.store import reason_of
 
 _SETTLED_SECONDS = 60

@@ -9,7 +9,7 @@ from pprof_merge import Limits
 from pprof_merge.arrays import Bytes, Int32s, Int64s, Ints
 
 from pgo_collector.blobs.storage import Storage
-from pgo_collector.model.blob_names import blob_name
+from pgo_collector.model.series import blob_name
 
 # A stored profile may have any size: it was within the limits when it was submitted, or is a merge. The two
 # limits that bound the time of odd layouts stay, or one damaged blob could delay every merge by minutes.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pprof_merge import Header, Limits, ProfileError, ValueType, compress, inflate
 from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
 
-from pgo_collector.blobs.seals import is_sealed
+from pgo_collector.blobs.blobs import is_sealed
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU

@@ -21,8 +21,8 @@ from pgo_collector.catalog.leases import Lease
 from pgo_collector.catalog.outbox import FailedEvent, Outbox, WaitingEvent
 from pgo_collector.errors import LeaseHeld, LeaseLost
 from pgo_collector.hooks.endpoint import Attempt, Endpoint, pause_seconds
-from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Event, Facts
+from pgo_collector.model.series import BlobName
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store

@@ -20,9 +20,8 @@ from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import NothingToMerge, StorageFails
 from pgo_collector.merges.inputs import chosen_of
 from pgo_collector.merges.making import make_merge
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.store.store import Store
 from pgo_collector.workers.blob_tasks import BlobTasks
 

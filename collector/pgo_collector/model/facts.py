@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.series import BlobName
 
 # How many of the blobs that were left out an answer names. There may be thousands.
 NAMED_LEFT_OUT = 10

@@ -1,13 +1,19 @@
-"""Series: service, type and labels of profiles that belong together, and how labels are written as text."""
+"""Series: service, type and labels of profiles that belong together, and how labels are written as text.
+
+A profile is named by its series and its identity, which are in the path of its file below `blobs/`, too.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from pgo_collector.errors import LabelsInvalid
+from pgo_collector.model.times import DAY_NANOS
 
 SERVICE_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 MOST_LABELS = 16
@@ -18,6 +24,13 @@ _LONGEST_LABEL = 255
 # Bytes of a series' folders. A path may have 4,095 bytes. The rest is for the day, the blob's file name, and
 # the path of the data folder or backup: SQLite takes no paths over 512 bytes.
 LONGEST_SERIES = 2000
+BLOB_SUFFIX = ".pb.gz"
+INPUTS_SUFFIX = ".inputs"
+_NAME = re.compile(
+    rf"(?P<service>{SERVICE_PATTERN})/(?P<type>[a-z_]+)/(?P<labels>(?:[^/=]+=[^/=]*/)*)\d{{4}}-\d{{2}}-\d{{2}}/"
+    r"(?P<time_nanos>-?\d{1,19})-(?P<digest>[0-9a-f]{64})\.pb\.gz"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 # Keys and values, sorted by key; no key or value is empty, no key comes twice.
@@ -102,13 +115,9 @@ def parse_label_values(text: str, most: int = MOST_LABELS) -> dict[str, str]:
         if not equals:
             raise LabelsInvalid(f"{part[:50]!r} is not a label: write key=value")
         _add(labels, unquote_part(key), unquote_part(value))
-    _check_count(labels, most)
-    return labels
-
-
-def _check_count(labels: Collection[str], most: int) -> None:
     if len(labels) > most:
         raise LabelsInvalid(f"{len(labels)} labels; the limit is {most}")
+    return labels
 
 
 def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
@@ -119,7 +128,8 @@ def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
     labels: dict[str, str] = {}
     for key, value in pairs:
         _add(labels, _plain(key), _plain(value))
-    _check_count(labels, most)
+    if len(labels) > most:
+        raise LabelsInvalid(f"{len(labels)} labels; the limit is {most}")
     return tuple(sorted((key, value) for key, value in labels.items() if value))
 
 
@@ -152,3 +162,63 @@ def _plain(text: str) -> str:
 
 def _text(label: tuple[str, str]) -> str:
     return "=".join(quote(part, safe="") for part in label)
+
+
+class Identity(NamedTuple):
+    """Time and content of a profile. Profiles of one series with the same identity are one profile, however
+    often it is sent. Identities sort in canonical order: by time in ns since 1970, then by SHA-256 in hex.
+    """
+
+    time_nanos: int
+    digest: str
+
+
+class BlobName(NamedTuple):
+    """The name of a profile, whether it has a blob of its own or is inside a combined one.
+
+    Its text is the path of such a blob below `blobs/`.
+    """
+
+    series: Series
+    identity: Identity
+
+    def __str__(self) -> str:
+        return blob_name(_folders(self.series), *self.identity)
+
+    @classmethod
+    def parse(cls, text: str) -> BlobName | None:
+        """Return the name that has this text; None if no name has."""
+        match = _NAME.fullmatch(text)
+        if match is None or not -(1 << 63) <= int(match["time_nanos"]) < 1 << 63:
+            return None
+        try:
+            labels_text = match["labels"].rstrip("/").replace("/", ",")
+            series = Series.parse(match["service"], match["type"], labels_text)
+        except LabelsInvalid:
+            return None
+        name = cls(series, Identity(int(match["time_nanos"]), match["digest"]))
+        return name if str(name) == text else None
+
+
+def blob_name(folders: str, time_nanos: int, digest: str) -> str:
+    """Return the path of a blob below `blobs/`: the folders of its series, the day, the time and the digest.
+
+    `folders` is `Series.folders`, `time_nanos` in ns since 1970, and `digest` in hex.
+    """
+    return f"{folders}/{_day(time_nanos // DAY_NANOS)}/{time_nanos}-{digest}{BLOB_SUFFIX}"
+
+
+@lru_cache(maxsize=1 << 14)
+def _folders(series: Series) -> str:
+    """Return the folders of a series, cached: thousands of names share a few series."""
+    return series.folders
+
+
+@lru_cache(maxsize=1 << 10)
+def _day(number: int) -> str:
+    return f"{_EPOCH + timedelta(days=number):%Y-%m-%d}"
+
+
+def inputs_name(blob: str) -> str:
+    """Return the name of the .inputs of a combined blob, given the blob's."""
+    return blob.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX

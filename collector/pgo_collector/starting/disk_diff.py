@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from pgo_collector.blobs.storage import MISSING, Listed, Lister
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.model.blob_names import BLOB_SUFFIX, INPUTS_SUFFIX, BlobName
+from pgo_collector.model.series import BLOB_SUFFIX, INPUTS_SUFFIX, BlobName
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _UNREADABLE = Listed([], (), lambda _: MISSING)

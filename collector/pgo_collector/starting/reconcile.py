@@ -17,8 +17,8 @@ from pgo_collector.catalog.catalog import Combined
 from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.tasks import Unreadable
 from pgo_collector.errors import InputsDamaged, TaskOutOfMemory, WorkerUnavailable
-from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Announce, Facts
+from pgo_collector.model.series import BlobName
 from pgo_collector.starting.disk_diff import Differences, find_differences
 from pgo_collector.store.folder import log_unknown_file
 from pgo_collector.store.store import Store

@@ -1,6 +1,6 @@
 """Sealing the combined blobs that an earlier version made without a seal, in the background of a start.
 
-A seal is at the end of the blob's own file: see `blobs.seals`. So the last bytes of each combined blob are
+A seal is at the end of the blob's own file: see `blobs.blobs`. So the last bytes of each combined blob are
 read, and a blob without a seal is written again, with the text of its .inputs as its seal.
 """
 

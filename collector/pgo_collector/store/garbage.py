@@ -22,7 +22,7 @@ from pgo_collector.catalog.database import Owner
 from pgo_collector.catalog.leases import Lease
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.errors import StorageFails
-from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.series import BlobName
 from pgo_collector.store.store import Store, reason_of
 from pgo_collector.workers.blob_tasks import BlobTasks
 

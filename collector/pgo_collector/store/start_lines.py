@@ -22,7 +22,7 @@ from pgo_collector.engine.start_lines import (
     add_symbols,
     learn_start_lines,
 )
-from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.series import BlobName
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store
 from pgo_collector.workers.pool import Workers

@@ -29,7 +29,7 @@ from pgo_collector.errors import (
     StorageFails,
     StorageUnusable,
 )
-from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.series import BlobName
 from pgo_collector.settings import Settings
 from pgo_collector.store.claim import BucketClaim, Claim
 from pgo_collector.store.folder import CATALOG, NO_CLAIM, DataFolder, folder_storage

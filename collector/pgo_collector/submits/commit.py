@@ -38,9 +38,8 @@ from pgo_collector.catalog.rows import (
     remove_profiles,
 )
 from pgo_collector.errors import CatalogBusy
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Announce, Facts
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.store.store import Store, not_stored
 from pgo_collector.submits.batcher import settle
 from pgo_collector.traces.spans import Place, place, shared, span

@@ -15,9 +15,9 @@ from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.engine.merge_inputs import ChosenBlobs, rows_owner
 from pgo_collector.engine.tasks import drop_rows
 from pgo_collector.errors import BlobsGone
-from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import BlobName
 from pgo_collector.workers.bulk import Bulk
 from pgo_collector.workers.pool import Workers
 

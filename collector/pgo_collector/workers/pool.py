@@ -128,7 +128,8 @@ class Workers:
         Tries and raises as `run_for` does.
         """
         worker = min(self._workers, key=lambda worker: len(worker.asked))
-        return cast("T", await worker.run(function.__name__, _task(function, *args, **kwargs)))
+        task = pickle.dumps((function, args, kwargs, carried()))
+        return cast("T", await worker.run(function.__name__, task))
 
     async def run_for(self, owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of the engine in the worker that keeps the rows of `owner`; see `rows_owner`.
@@ -138,7 +139,7 @@ class Workers:
         function raises, TaskOutOfMemory and WorkerUnavailable.
         """
         worker = self._workers[crc32(owner.encode()) % len(self._workers)]
-        task = await asyncio.to_thread(lambda: _task(function, *args, **kwargs))
+        task = await asyncio.to_thread(pickle.dumps, (function, args, kwargs, carried()))
         return cast("T", await worker.run(function.__name__, task))
 
 
@@ -165,6 +166,7 @@ class _Worker:
         return time.monotonic() - next(iter(self.asked.values())) if self.asked else 0.0
 
     async def run(self, name: str, task: bytes) -> object:
+        """Have the process run a task, a pickle as `serve_tasks` reads it; return what it returns."""
         ticket, begin = object(), time.monotonic()
         self.asked[ticket] = begin
         with span("workers", name, task_bytes=len(task)):
@@ -191,11 +193,11 @@ class _Worker:
 
     async def ping(self) -> None:
         if self._process is not None and not self.asked:
-            await self.run(start.__name__, _task(start))
+            await self.run(start.__name__, pickle.dumps((start, (), {}, carried())))
 
     async def save_rows(self) -> None:
         if self._process is not None and not self._process.channel.is_lost:
-            await self.run(save_rows.__name__, _task(save_rows))
+            await self.run(save_rows.__name__, pickle.dumps((save_rows, (), {}, carried())))
 
     async def stop(self) -> None:
         if self._process is not None:
@@ -294,11 +296,6 @@ class _Worker:
 
 class _Hangs(Exception):
     """A process with a task neither computes nor waits for a disk."""
-
-
-def _task(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> bytes:
-    """Return a call as the pickle that is sent."""
-    return pickle.dumps((function, args, kwargs, carried()))
 
 
 def start() -> None:

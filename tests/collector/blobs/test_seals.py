@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pgo_collector.blobs.seals import is_sealed, read_seal, seal, seal_size
+from pgo_collector.blobs.blobs import is_sealed, read_seal, seal, seal_size
 from pprof_merge import inflate
 
 from tests.faults.stacks import profile_of, tally

@@ -11,10 +11,9 @@ import sqlalchemy as sa
 from pgo_collector.catalog.catalog import Catalog, Combined
 from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.catalog.sqlite import SQLite
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import Matcher, Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 from sqlalchemy import event
 
 from tests.faults.stacks import DAY, EPOCH

@@ -16,10 +16,9 @@ from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.summaries import LabelValue, Summaries
 from pgo_collector.http.context import context_of
 from pgo_collector.http.selections import selection_of
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import Matcher, Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 from starlette.requests import Request
 
 _KEYS = ["k", "l,=!|%", "other"]

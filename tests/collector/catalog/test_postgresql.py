@@ -17,11 +17,10 @@ import sqlalchemy as sa
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.postgresql import PostgreSQL
 from pgo_collector.catalog.rows import add_profiles, read_counting
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Matcher, Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 
 from tests.catalogs import Schemas
 from tests.collector.http.test_routes import assert_problem

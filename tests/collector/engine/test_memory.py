@@ -17,9 +17,8 @@ from pgo_collector.engine.blob_columns import BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.engine.tasks import merge_blobs
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.starting.reconcile import Reconciliation
 from pgo_collector.store.folder import CATALOG, DataFolder, folder_storage
 from pgo_collector.store.store import Store

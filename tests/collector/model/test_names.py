@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from pgo_collector.blobs.blobs import Blobs
 from pgo_collector.errors import InputsDamaged, LabelsInvalid
 from pgo_collector.http.answers import etag_matches, left_out_header
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.series import Series, parse_labels
+from pgo_collector.model.series import BlobName, Identity, Series, parse_labels
 from pgo_collector.store.folder import DataFolder, folder_storage
 
 from tests.faults.stacks import profile_of

@@ -9,8 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pgo_collector.model.blob_names import BlobName, Identity
-from pgo_collector.model.series import LONGEST_SERIES, Series
+from pgo_collector.model.series import LONGEST_SERIES, BlobName, Identity, Series
 
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.server import Server, bearer

@@ -10,10 +10,9 @@ import pytest
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.errors import NothingSelected
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.queries.kept import KeptAnswers
 
 pytestmark = pytest.mark.any_store

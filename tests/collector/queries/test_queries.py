@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import database_of
 from pprof_merge import decode, encode, merge

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pgo_collector.errors import NoSuchProfile
-from pgo_collector.model.blob_names import BlobName, Identity
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.routes.profefe.envelope import parse_profile_id, profile_id
 
 from tests.collector.profefe import PROFILES, TYPES, assert_error, get, listed, merged, stored

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from pgo_collector.blobs.seals import seal_size
+from pgo_collector.blobs.blobs import seal_size
 
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
 from tests.server import Server

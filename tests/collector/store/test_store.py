@@ -25,11 +25,10 @@ from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.making import OpenMerge, make_merge
 from pgo_collector.merges.merges import Merges
-from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import EXACT, Coarse, Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.serve.app import OpenStore
 from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings

@@ -20,8 +20,8 @@ from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.migrations import VERSIONS
 from pgo_collector.catalog.tables import BLOBS, LEASES, METADATA
 from pgo_collector.errors import LeaseLost
-from pgo_collector.model.blob_names import BLOB_SUFFIX
 from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import BLOB_SUFFIX
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import database_of
 

@@ -21,8 +21,7 @@ from pgo_collector.errors import (
     QuotaUsedUp,
 )
 from pgo_collector.http.problems import Dialect, Failure
-from pgo_collector.model.blob_names import BlobName, Identity
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import BlobName, Identity, Series
 
 PREFIX = "/api/0"
 FILENAME = "pprof.pb.gz"

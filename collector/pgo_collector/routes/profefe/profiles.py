@@ -17,8 +17,8 @@ from pgo_collector.http.auth import check_scope
 from pgo_collector.http.routing import Routes
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
-from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import BlobName
 from pgo_collector.routes.profefe.envelope import (
     FILENAME,
     Envelope,
