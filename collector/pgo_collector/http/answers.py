@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pgo_collector.engine.outputs import refuse_too_large
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.model.facts import NAMED_LEFT_OUT, LeftOut
 from pgo_collector.model.selection import Coarse

@@ -1,18 +1,64 @@
-"""Authentication and authorization: checks of routes, done before any of the body is read."""
+"""Authentication and authorization: checks of routes, done before any of the body is read, and the context of
+a request, which all layers share.
+
+These checks put the key and the service there, the routes the rest; the access log and the metrics read it at
+the end.
+"""
+
+from __future__ import annotations
 
 import base64
 import binascii
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal
 
 from starlette.requests import Request
+from starlette.types import Scope
 
 from pgo_collector.errors import KeyOutOfScope, KeyRefused
-from pgo_collector.http.context import NO_KEY, context_of
-from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.parameters import check_parameters
-from pgo_collector.http.routing import Check
-from pgo_collector.http.selections import first_values
+from pgo_collector.http.keys import Key, KeyFile
+from pgo_collector.http.routing import Check, check_parameters, first_values
 from pgo_collector.traces.spans import span
+
+_NAME = "context"
+# The key of requests to routes that need no key. It is for all services.
+NO_KEY = Key(b"")
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """Facts about a request so far; None where one doesn't apply or isn't known yet.
+
+    `body_bytes` is the size of the body that was read, `profile` the digest or ETag of the profile that was
+    stored or sent (the last one of a push), `release` the number of the release, `submits` the outcome of
+    each profile that was stored, `problem` the class name of the error, `cause` what the system said if the
+    server is at fault, and `status` the answer's, once it has begun: see `layers.AnswerCancelled`.
+    """
+
+    key: Key | None = None
+    service: str = ""
+    body_bytes: int | None = None
+    profile: str | None = None
+    release: int | None = None
+    submits: list[Literal["stored", "duplicate"]] = field(default_factory=list)
+    problem: str | None = None
+    cause: str | None = None
+    status: int | None = None
+
+    @property
+    def caller(self) -> Key:
+        """Return the key of the caller. Raises KeyRefused if no key was accepted."""
+        if self.key is None:
+            raise KeyRefused("no key came with the request")
+        return self.key
+
+
+def context_of(request: Request | Scope) -> RequestContext:
+    """Return the context of a request; the first call for a request creates it."""
+    scope = request.scope if isinstance(request, Request) else request
+    context: RequestContext = scope.setdefault("state", {}).setdefault(_NAME, RequestContext())
+    return context
 
 
 async def allow_anyone(request: Request) -> None:

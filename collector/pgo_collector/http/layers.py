@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pgo_collector.errors import Stopping
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import NO_KEY, context_of
 from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, Dialect, error_answer
 
 _LONGEST_PATH = 200
@@ -23,7 +23,10 @@ _log = structlog.get_logger()
 
 
 class AccessLog:
-    """An ASGI layer that logs requests, and errors that the application raises after it has answered 500."""
+    """An ASGI layer that logs requests, and errors that the application raises after it has answered 500.
+
+    Inside it is `AnswerCancelled`, which notes the status.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -33,34 +36,36 @@ class AccessLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start = time.perf_counter()
-        status = None
-
-        async def note_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        start, context = time.perf_counter(), context_of(scope)
         try:
-            await self._app(scope, receive, note_status)
+            await self._app(scope, receive, send)
         except Exception:
-            if status is None:
+            if context.status is None:
                 raise
             _log.exception("unexpected error")
         finally:
+            key = None if context.key is NO_KEY else context.key
+            known = {
+                "key": key and key.fingerprint,
+                "key_name": key and key.name,
+                "bytes": context.body_bytes,
+                "profile": context.profile,
+                "release": context.release,
+                "cause": context.cause,
+            }
             _log.info(
                 "request",
                 method=scope["method"],
                 path=scope["path"][:_LONGEST_PATH],
-                status=status,
+                status=context.status,
                 ms=round((time.perf_counter() - start) * 1000, 1),
-                **context_of(scope).log_fields,
+                **{name: value for name, value in known.items() if value is not None},
             )
 
 
 class AnswerCancelled:
-    """An ASGI layer that answers requests which are cancelled, unless their answer has begun.
+    """An ASGI layer that answers requests which are cancelled, unless their answer has begun, and that notes
+    the status of the answer in the context.
 
     GET and HEAD requests whose client has gone are cancelled here, so that none waits for them; requests of
     other methods always run to their end. Requests that the server cancels, as it stops and has waited long
@@ -73,9 +78,9 @@ class AnswerCancelled:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on; answer it if it is cancelled."""
-        task = asyncio.current_task()
+        task, context = asyncio.current_task(), context_of(scope)
         watching = None
-        is_gone = has_begun = is_answered = False
+        is_gone = is_answered = False
         # The task's cancellations before this layer's. Python 3.11 leaves one when a TaskGroup has failed.
         earlier = 0
 
@@ -88,8 +93,8 @@ class AnswerCancelled:
                 task.cancel()
 
         async def note_and_send(message: Message) -> None:
-            nonlocal has_begun, is_answered
-            has_begun = True
+            nonlocal is_answered
+            context.status = message.get("status", context.status)
             is_answered = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
@@ -106,8 +111,8 @@ class AnswerCancelled:
             else:
                 error = Stopping("the server stops, and the request took too long: send it again")
                 answer = error_answer(Request(scope), error, self._dialects)
-            if not has_begun:
-                await answer(scope, receive, send)
+            if context.status is None:
+                await answer(scope, receive, note_and_send)
         finally:
             if watching is not None:
                 watching.cancel()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -17,9 +15,9 @@ from pprof_merge.merging import WEIGHTS
 from starlette.requests import Request
 
 from pgo_collector.engine.views import StackReading
-from pgo_collector.errors import ParameterInvalid, ParameterUnknown
-from pgo_collector.http.routing import DescribedRoute
-from pgo_collector.http.selections import first_values, focus_of
+from pgo_collector.errors import ParameterInvalid
+from pgo_collector.http.routing import first_values
+from pgo_collector.http.selections import focus_of
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.traces.forms import FORMS as FORMS_OF_TRACES
 
@@ -29,7 +27,6 @@ _TEXTS = {"type": "array", "items": _TEXT}
 _LONGEST_NAME = 10_000
 _LONGEST_SEARCH = 200
 _LONGEST_CURSOR = 400
-_LONGEST_UNKNOWN = 50
 _KEY_OF_CALL = re.compile(r"0|[0-9a-f]{16}")
 
 
@@ -191,27 +188,3 @@ def decode_cursor(request: Request, *types: type) -> list[Any] | None:
 def _fits(value: int | str) -> bool:
     """Return whether a column of the catalog can hold this value."""
     return value.isascii() if isinstance(value, str) else -(1 << 63) <= value < 1 << 63
-
-
-async def check_parameters(request: Request) -> None:
-    """Refuse unknown parameters, and repeated ones that take a single value. A check.
-
-    An unknown parameter is often a misspelled `labels` or `from`: if it were ignored, the request would
-    select everything. Raises ParameterUnknown and ParameterInvalid.
-    """
-    route: DescribedRoute = request.scope["route"]
-    schemas = route.parameters
-    for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
-        if name not in schemas:
-            raise ParameterUnknown(_unknown(name[:_LONGEST_UNKNOWN], [*schemas]))
-        if times > 1 and schemas[name]["type"] != "array":
-            raise ParameterInvalid(f"{name}: give it once, not {times:,} times")
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    close = get_close_matches(name.lower(), known, n=1)
-    if close:
-        hint = f"did you mean {close[0]!r}?"
-    else:
-        hint = f"this route takes {', '.join(known)}" if known else "this route takes none"
-    return f"unknown parameter {name!r}; {hint}"

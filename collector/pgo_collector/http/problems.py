@@ -22,7 +22,7 @@ from starlette.routing import Route
 import pgo_collector
 from pgo_collector.engine.outputs import too_large
 from pgo_collector.errors import CollectorError, PushRefused, Refusal
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of
 from pgo_collector.store.store import catalog_fails
 
 # nginx's code for a client that has gone. No client receives it; it is for the access log.

@@ -2,12 +2,14 @@
 
 FastAPI finds out what a function takes from its signature, for each route at each start, and for each request
 again. Functions here take the request and parameters of their path, so that FastAPI reads them for the
-document alone (`openapi.schema_of`).
+document alone (`openapi.schema_of`). `check_parameters` is a check that most routes have.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from difflib import get_close_matches
 from inspect import signature
 from typing import Any, TypedDict, Unpack
 
@@ -15,6 +17,10 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, request_response
+
+from pgo_collector.errors import ParameterInvalid, ParameterUnknown
+
+_LONGEST_UNKNOWN = 50
 
 Check = Callable[[Request], Awaitable[None]]
 # Takes the request, and parameters of the path by their names.
@@ -119,3 +125,35 @@ class Routes:
     ) -> Decorator:
         """Return a decorator of what answers DELETE."""
         return self.add(["DELETE"], path, checks, **description)
+
+
+async def check_parameters(request: Request) -> None:
+    """Refuse unknown parameters, and repeated ones that take a single value. A check.
+
+    An unknown parameter is often a misspelled `labels` or `from`: if it were ignored, the request would
+    select everything. Raises ParameterUnknown and ParameterInvalid.
+    """
+    route: DescribedRoute = request.scope["route"]
+    schemas = route.parameters
+    for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
+        if name not in schemas:
+            raise ParameterUnknown(_unknown(name[:_LONGEST_UNKNOWN], [*schemas]))
+        if times > 1 and schemas[name]["type"] != "array":
+            raise ParameterInvalid(f"{name}: give it once, not {times:,} times")
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    close = get_close_matches(name.lower(), known, n=1)
+    if close:
+        hint = f"did you mean {close[0]!r}?"
+    else:
+        hint = f"this route takes {', '.join(known)}" if known else "this route takes none"
+    return f"unknown parameter {name!r}; {hint}"
+
+
+def first_values(request: Request) -> dict[str, str]:
+    """Return the query parameters that are given, each with its first value."""
+    values: dict[str, str] = {}
+    for name, text in request.query_params.multi_items():
+        values.setdefault(name, text)
+    return values

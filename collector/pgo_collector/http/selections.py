@@ -16,7 +16,8 @@ from pprof_merge.merging import PLAIN_WEIGHTING, WeightingInvalid, parse_half_li
 from starlette.requests import Request
 
 from pgo_collector.errors import NoSuchWeighting, ParameterInvalid, UnknownFormat
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of
+from pgo_collector.http.routing import first_values
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.model.selection import EVERY_SERVICE, Focus, Matcher, Selection
@@ -34,14 +35,6 @@ _BASE = "base_"
 _MICROSECONDS = 10**6
 # Starlette decodes bytes that aren't UTF-8 to this, so different labels would become the same.
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
-
-
-def first_values(request: Request) -> dict[str, str]:
-    """Return the query parameters that are given, each with its first value."""
-    values: dict[str, str] = {}
-    for name, text in request.query_params.multi_items():
-        values.setdefault(name, text)
-    return values
 
 
 def service_of(request: Request) -> str:
@@ -65,7 +58,8 @@ def type_of(request: Request) -> str:
 
 def series_of(request: Request) -> Series:
     """Return the series of a submit: `service`, `type`, `labels=k=v,…`. Raises ParameterInvalid."""
-    return Series(service_of(request), type_of(request), parse_labels(",".join(labels_in(request))))
+    service = _service(context_of(request).service)
+    return Series(service, type_of(request), parse_labels(",".join(labels_in(request))))
 
 
 def labels_in(request: Request, prefix: str = "") -> list[str]:

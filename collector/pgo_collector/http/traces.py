@@ -8,10 +8,10 @@ from typing import cast
 from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.http.auth import check_scope
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import check_scope, context_of
 from pgo_collector.http.parameters import one_of, whole_number
-from pgo_collector.http.selections import first_values, fleet_service_of, times_of
+from pgo_collector.http.routing import first_values
+from pgo_collector.http.selections import fleet_service_of, times_of
 from pgo_collector.traces.trace_store import LATEST, Order, TraceQuery
 
 

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pgo_collector.http.context import RequestContext, context_of
+from pgo_collector.http.auth import RequestContext, context_of
 
 # Clients can send any path and method; a label value for each would fill the memory here and in Prometheus.
 OTHER = "other"

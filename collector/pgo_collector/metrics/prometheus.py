@@ -19,7 +19,7 @@ from prometheus_client import (
 )
 from starlette.types import ASGIApp
 
-from pgo_collector.http.context import NO_KEY
+from pgo_collector.http.auth import NO_KEY
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metering import EndedRequest, Metering
 from pgo_collector.metrics.metrics import (

@@ -18,8 +18,7 @@ from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.answers import merge_download
-from pgo_collector.http.auth import allow_anyone, check_scope, require_key
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import allow_anyone, check_scope, context_of, require_key
 from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import NO_KEY_NEEDED, download, parameters, success
 from pgo_collector.http.problems import Dialect, Failure

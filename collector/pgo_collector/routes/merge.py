@@ -23,9 +23,8 @@ from pgo_collector.http.openapi import (
     parameters,
     problems,
 )
-from pgo_collector.http.routing import Routes
+from pgo_collector.http.routing import Routes, first_values
 from pgo_collector.http.selections import (
-    first_values,
     format_named,
     latencies_of,
     patterns_of,

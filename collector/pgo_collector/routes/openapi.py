@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.openapi import NO_KEY_NEEDED, problems, schema_of
-from pgo_collector.http.parameters import check_parameters
-from pgo_collector.http.routing import Routes
+from pgo_collector.http.routing import Routes, check_parameters
 
 
 def openapi_routes() -> Routes:

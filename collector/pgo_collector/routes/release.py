@@ -11,12 +11,11 @@ from starlette.responses import Response
 
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.http.answers import Download, etag_matches
-from pgo_collector.http.auth import require_service_key
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import download, parameters, problems
-from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import first_values, format_named, service_of
+from pgo_collector.http.routing import Routes, first_values
+from pgo_collector.http.selections import format_named, service_of
 from pgo_collector.releases.release import number_of
 from pgo_collector.releases.releases import AllReleases
 from pgo_collector.releases.renditions import OpenRelease

@@ -5,8 +5,7 @@ from starlette.responses import Response
 
 from pgo_collector.engine.tasks import ReportResult
 from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out_header
-from pgo_collector.http.auth import require_service_key
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import SELECTION, parameters, problems
 from pgo_collector.http.routing import Routes

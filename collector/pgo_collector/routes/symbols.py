@@ -9,8 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pgo_collector.http.auth import require_service_key
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
 from pgo_collector.http.routing import Routes

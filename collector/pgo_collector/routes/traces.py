@@ -12,12 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.answers import json_answer
-from pgo_collector.http.auth import require_key
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of, require_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import download, parameters, problems
-from pgo_collector.http.parameters import check_parameters, one_of
-from pgo_collector.http.routing import Routes
+from pgo_collector.http.parameters import one_of
+from pgo_collector.http.routing import Routes, check_parameters
 from pgo_collector.http.traces import trace_query_of, visible_services
 from pgo_collector.model.selection import EVERY_SERVICE
 from pgo_collector.queries.answers import Traces

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.types import Scope
 
 from pgo_collector.errors import TracingUnavailable
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of
 from pgo_collector.metrics.metering import OTHER, route_templates
 from pgo_collector.settings import Settings
 from pgo_collector.traces.gate import Description

@@ -13,8 +13,8 @@ from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import Refusal
 from pgo_collector.model.series import Series
 from pgo_collector.store.store import Store
-from pgo_collector.submits.batcher import SubmitBatcher
 from pgo_collector.submits.commit import Commits, Submission
+from pgo_collector.submits.submits import SubmitBatcher
 from pgo_collector.workers.pool import Workers
 
 _log = structlog.get_logger()

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -41,7 +41,6 @@ from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.store.store import Store, not_stored
-from pgo_collector.submits.batcher import settle
 from pgo_collector.traces.spans import Place, place, shared, span
 
 # How often profiles are tried together, and the longest pause before a further try.
@@ -51,6 +50,8 @@ _PAUSE_SECONDS = 0.05
 _MOST_AT_ONCE = 64
 # How long a batch waits for the senders of the one before, as a part of the time that that one took.
 _PATIENCE = 0.5
+
+T = TypeVar("T")
 
 
 class Submission(NamedTuple):
@@ -122,6 +123,17 @@ class Commits:
             except Exception as error:  # noqa: BLE001 - the callers that wait get it
                 results = [error] * len(futures)
             loop.call_soon_threadsafe(settle, futures, results)
+
+
+def settle(futures: Sequence[asyncio.Future[T]], outcomes: Sequence[T | Exception]) -> None:
+    """Give each future its outcome, unless it was cancelled."""
+    for future, outcome in zip(futures, outcomes, strict=True):
+        if future.done():
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
 
 
 class _Waiting(NamedTuple):

@@ -10,9 +10,9 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of
 from pgo_collector.http.openapi import BASE, LATENCIES, PATTERNS, SELECTION
-from pgo_collector.http.selections import first_values
+from pgo_collector.http.routing import first_values
 
 SERVICES = "/ui/services"
 SELECTED = tuple(name for name in SELECTION if name != "service")

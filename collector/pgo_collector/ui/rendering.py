@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of
 from pgo_collector.model.times import format_time
 from pgo_collector.ui import amounts
 from pgo_collector.ui.links import link_of_name

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from pgo_collector.catalog.summaries import Summaries
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.openapi import BASE, FOCUS, LATENCIES, PATTERNS
-from pgo_collector.http.selections import first_values
+from pgo_collector.http.routing import first_values
 from pgo_collector.model.profile_types import LATENCY_TYPES
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.ui.links import Links, api_url

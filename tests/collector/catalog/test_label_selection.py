@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.summaries import LabelValue, Summaries
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of
 from pgo_collector.http.selections import selection_of
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import Matcher, Selection

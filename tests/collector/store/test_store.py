@@ -36,8 +36,8 @@ from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.garbage import delete_retired
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
-from pgo_collector.submits.batcher import SubmitBatcher
 from pgo_collector.submits.commit import Submission, Submitted
+from pgo_collector.submits.submits import SubmitBatcher
 
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 from tests.server import Server

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, validate_bodies
 from pgo_collector.errors import WorkerLost
-from pgo_collector.submits.batcher import SubmitBatcher
+from pgo_collector.submits.submits import SubmitBatcher
 from pgo_collector.workers.pool import Workers
 from pprof_merge import Limits, decode
 

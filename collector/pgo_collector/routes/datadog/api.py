@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pgo_collector.errors import BodyTooSlow, NotStored, PushInvalid
-from pgo_collector.http.auth import allow_anyone, require_key
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import allow_anyone, context_of, require_key
 from pgo_collector.http.forms import FORM, form_boundary, is_form
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import NO_KEY_NEEDED, parameters

@@ -26,8 +26,7 @@ from pgo_collector.errors import (
     PushRefused,
     Refusal,
 )
-from pgo_collector.http.auth import require_key
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of, require_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.problems import Dialect, Failure, describe_error

@@ -7,9 +7,9 @@ import re
 from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.http.auth import check_scope
-from pgo_collector.http.context import context_of
-from pgo_collector.http.selections import first_values, labels_in, parse_time, service_of, times_of, type_of
+from pgo_collector.http.auth import check_scope, context_of
+from pgo_collector.http.routing import first_values
+from pgo_collector.http.selections import labels_in, parse_time, service_of, times_of, type_of
 from pgo_collector.model.profile_types import TYPES
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import Series, parse_label_values, parse_labels

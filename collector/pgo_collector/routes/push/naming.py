@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from pgo_collector.engine.validation import check_cpu
 from pgo_collector.errors import NotACPUProfile
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of
 from pgo_collector.model.profile_types import (
     BLOCK_DELTA,
     CPU,

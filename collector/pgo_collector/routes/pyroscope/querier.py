@@ -18,8 +18,7 @@ from starlette.responses import Response
 
 from pgo_collector.engine.sample_types import WriteProfile
 from pgo_collector.errors import NotOffered, ParameterInvalid
-from pgo_collector.http.auth import require_key
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of, require_key
 from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.routing import Routes

@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.http.auth import require_key
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of, require_key
 from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.routing import Routes
 from pgo_collector.queries.grafana.profiles import Query

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import first_values, selection_of
+from pgo_collector.http.routing import Routes, first_values
+from pgo_collector.http.selections import selection_of
 from pgo_collector.ui.links import path_of, query_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.selection_bar import CHOOSE, FIND, IS, KEY, PAGE, PAGES, VALUE, chosen_labels

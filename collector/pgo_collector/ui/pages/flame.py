@@ -13,8 +13,8 @@ from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.openapi import BASE, FOCUS
 from pgo_collector.http.parameters import one_of, reading_of, root_of
-from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import base_of, first_values, selection_of
+from pgo_collector.http.routing import Routes, first_values
+from pgo_collector.http.selections import base_of, selection_of
 from pgo_collector.queries.answers import SampleType
 from pgo_collector.queries.flames import Flame, flame_of
 from pgo_collector.ui.filters import filters_of_name, filters_of_search

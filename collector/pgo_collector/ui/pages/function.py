@@ -12,8 +12,8 @@ from pgo_collector.engine.views import Around
 from pgo_collector.errors import NoSuchFunction
 from pgo_collector.http.openapi import FOCUS
 from pgo_collector.http.parameters import single_parameter, whole_number
-from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import first_values, focus_of
+from pgo_collector.http.routing import Routes, first_values
+from pgo_collector.http.selections import focus_of
 from pgo_collector.model.selection import Focus
 from pgo_collector.queries.answers import Function
 from pgo_collector.queries.functions import AROUND, fleet_use, function_of

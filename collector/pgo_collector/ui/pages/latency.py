@@ -14,8 +14,8 @@ from pgo_collector.errors import NothingToMerge, NotOfThisProfile, ParameterInva
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.openapi import BASE
 from pgo_collector.http.parameters import one_of
-from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import base_of, first_values
+from pgo_collector.http.routing import Routes, first_values
+from pgo_collector.http.selections import base_of
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.histograms import FleetHistogram, fleet_histogram, heat_map, histogram_of
 from pgo_collector.queries.timelines import Step

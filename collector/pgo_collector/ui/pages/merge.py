@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition
 from pgo_collector.http.answers import merge_download
-from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import first_values, format_named, latencies_of, patterns_of, selection_of
+from pgo_collector.http.routing import Routes, first_values
+from pgo_collector.http.selections import format_named, latencies_of, patterns_of, selection_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 

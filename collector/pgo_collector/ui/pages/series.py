@@ -11,8 +11,8 @@ from starlette.responses import Response
 from pgo_collector.catalog.summaries import Summary
 from pgo_collector.http.openapi import LATENCIES
 from pgo_collector.http.parameters import one_of, single_parameter
-from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import first_values, latencies_of, sample_type_of
+from pgo_collector.http.routing import Routes, first_values
+from pgo_collector.http.selections import latencies_of, sample_type_of
 from pgo_collector.model.selection import Focus
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.queries.timelines import Step, Subject, time_series

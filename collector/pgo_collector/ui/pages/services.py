@@ -12,7 +12,7 @@ from starlette.responses import Response
 from pgo_collector.catalog.inventory import Inventory, StoredService
 from pgo_collector.catalog.summaries import INSTANCE, VERSION
 from pgo_collector.errors import WorkerUnavailable
-from pgo_collector.http.context import context_of
+from pgo_collector.http.auth import context_of
 from pgo_collector.http.keys import Scope
 from pgo_collector.http.parameters import decode_cursor, encode_cursor, search_of
 from pgo_collector.http.routing import Routes

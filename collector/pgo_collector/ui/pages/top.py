@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from pgo_collector.http.openapi import FOCUS
 from pgo_collector.http.parameters import one_of, whole_number
-from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import first_values, focus_of
+from pgo_collector.http.routing import Routes, first_values
+from pgo_collector.http.selections import focus_of
 from pgo_collector.model.selection import Focus, Selection
 from pgo_collector.queries.answers import Top
 from pgo_collector.queries.fleet_tables import fleet_table

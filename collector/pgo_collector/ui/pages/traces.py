@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import first_values
+from pgo_collector.http.routing import Routes, first_values
 from pgo_collector.http.traces import trace_query_of, visible_services
 from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.spans import PARTS

@@ -10,10 +10,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pgo_collector.errors import KeyRefused
-from pgo_collector.http.auth import check_scope
-from pgo_collector.http.context import context_of
-from pgo_collector.http.routing import Check, Routes
-from pgo_collector.http.selections import first_values
+from pgo_collector.http.auth import check_scope, context_of
+from pgo_collector.http.routing import Check, Routes, first_values
 from pgo_collector.ui.forms import check_same_site, form_of
 from pgo_collector.ui.links import is_https
 from pgo_collector.ui.rendering import Rendering
