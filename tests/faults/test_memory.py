@@ -35,9 +35,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def bomb() -> bytes:
-    """Return 512 MiB of zeros in half a MiB of gzip."""
-    bomb = gzip.compress(bytes(512 * MIB), mtime=0)
-    assert len(bomb) < 600_000
+    """Return 256 MiB of zeros in a quarter of a MiB of gzip."""
+    bomb = gzip.compress(bytes(256 * MIB), mtime=0)
+    assert len(bomb) < 300_000
     return bomb
 
 

@@ -38,7 +38,7 @@ def test_a_crowd_of_slow_clients_holds_up_nobody(server: Server) -> None:
         for reader in readers:
             reader.sendall(head("GET", "/v1/merge", server.merge_key, "Connection: close"))
             assert reader.recv(12) == b"HTTP/1.1 200"
-        for letter in "abc":
+        for letter in "ab":
             for sender in senders:
                 sender.sendall(b"x")
             assert server.submit(profile_of(letter)).status_code == 204

@@ -74,7 +74,7 @@ def test_a_profile_more_takes_next_to_no_memory(tmp_path: Path) -> None:
     for count in (_FEW, _MANY):
         chosen = store(tmp_path / f"{count}", count)
         for start in ("first", "second"):  # decodes the profiles, then finds them on disk
-            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            with ProcessPoolExecutor(1, get_context("forkserver")) as process:
                 sizes[start, count] = process.submit(memory_after, chosen, tmp_path / f"{count}").result()
     for start in ("first", "second"):
         assert (sizes[start, _MANY] - sizes[start, _FEW]) / (_MANY - _FEW) < _MOST_BYTES

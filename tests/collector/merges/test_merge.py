@@ -200,7 +200,7 @@ def test_with_nothing_that_can_be_read_it_is_404(own: OwnService) -> None:
 @pytest.fixture
 def large(server: Server) -> Server:
     """Return a collector whose merge is larger than a submit may be and than a connection buffers."""
-    for number in range(3):
+    for number in range(2):
         assert server.submit(large_profile(f"large {number}", number)).status_code == 204
     return server
 
@@ -212,7 +212,7 @@ def test_a_client_that_reads_slowly_holds_up_nobody(large: Server) -> None:
         requests = len(large.events("request"))
         assert large.combine().content == before.content
         assert large.submit(profile_of("meanwhile")).status_code == 204
-        assert tally(large.merge().content) == {"large 0": 1, "large 1": 1, "large 2": 1, "meanwhile": 1}
+        assert tally(large.merge().content) == {"large 0": 1, "large 1": 1, "meanwhile": 1}
         assert len(large.events("request")) >= requests + 2
         assert len([line for line in large.events("request") if line["status"] == 200]) < 4, "it wasn't slow"
         received = bytearray()
