@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -60,6 +61,19 @@ def pytest_report_header(config: pytest.Config) -> str:
     return " ".join(f"--{name.replace('_', '-')}={config.getoption(name)}" for name in options)
 
 
+# A module all of whose tests have a marker that `make test` leaves out.
+_LEFT_OUT = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.(exhaustive|system)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out modules none of whose tests would run, before they are imported, unless they are named."""
+    if config.option.markexpr != "not exhaustive and not system" or collection_path.suffix != ".py":
+        return None
+    if any(Path(named.partition("::")[0]).name == collection_path.name for named in config.args):
+        return None
+    return True if _LEFT_OUT.search(collection_path.read_text()) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs another storage or catalog than the options say.
 
@@ -69,6 +83,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     postgresql = config.getoption("catalog") == "postgresql"
 
     def is_left_out(item: pytest.Item) -> bool:
+        if not bucket and not postgresql:
+            return bool(item.get_closest_marker("bucket") or item.get_closest_marker("shared"))
         of_folder, of_file = map(item.get_closest_marker, ("folder", "sqlite"))
         if item.get_closest_marker("any_store") and (bucket or postgresql):
             return True

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import helm_python
-import yaml
+
+from tests.deploy.manifests import read_all_yaml
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "helm" / "pgo-collector"
 Manifest = dict[str, Any]
@@ -23,7 +24,7 @@ def rendered(
         manifest
         for file, text in files.items()
         if file.endswith(".yaml")
-        for manifest in yaml.safe_load_all(text)
+        for manifest in read_all_yaml(text)
         if manifest
     ]
 

@@ -12,13 +12,13 @@ from typing import Any
 import helm_python
 import pgo_agent.cli
 import pytest
-import yaml
 from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
 from pgo_collector.command.cli import build_parser
 from pgo_collector.settings import PREFIX, Settings
 
 from tests.deploy.chart import FOLDER, Manifest, only, rendered
 from tests.deploy.container import command_line
+from tests.deploy.manifests import read_all_yaml, read_yaml
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -116,7 +116,7 @@ def plain(pod: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_pods_are_those_of_the_kustomizations(kind: str, name: str, file: str) -> None:
-    made, expected = only(rendered(OPTIONS), kind, name), yaml.safe_load((KUBERNETES / file).read_text())
+    made, expected = only(rendered(OPTIONS), kind, name), read_yaml((KUBERNETES / file).read_text())
     assert plain(pod_of(made)) == plain(pod_of(expected))
     assert made["metadata"]["namespace"] == expected["metadata"]["namespace"]
     kept = {"replicas", "podManagementPolicy", "volumeClaimTemplates"}
@@ -128,7 +128,7 @@ def test_pods_are_those_of_the_kustomizations(kind: str, name: str, file: str) -
 def test_what_may_be_called_and_seen_is_as_in_the_kustomizations() -> None:
     made = rendered(OPTIONS)
     (collector, profiler) = (
-        yaml.safe_load((KUBERNETES / part / "network-policy.yaml").read_text())["spec"]
+        read_yaml((KUBERNETES / part / "network-policy.yaml").read_text())["spec"]
         for part in ("collector", "profiler")
     )
     for found, expected in (
@@ -137,7 +137,7 @@ def test_what_may_be_called_and_seen_is_as_in_the_kustomizations() -> None:
     ):
         released = json.loads(json.dumps(found).replace(', "app.kubernetes.io/instance": "pgo"', ""))
         assert released == expected
-    *_, role, _ = yaml.safe_load_all((KUBERNETES / "scraper" / "rbac.yaml").read_text())
+    *_, role, _ = read_all_yaml((KUBERNETES / "scraper" / "rbac.yaml").read_text())
     assert only(made, "ClusterRole")["rules"] == role["rules"]
     (subject,) = only(made, "ClusterRoleBinding")["subjects"]
     account = only(made, "ServiceAccount")["metadata"]
@@ -384,7 +384,7 @@ def test_the_schema_knows_the_settings() -> None:
 
 
 def test_the_appversion_is_that_of_the_collector() -> None:
-    chart = yaml.safe_load((FOLDER / "Chart.yaml").read_text())
+    chart = read_yaml((FOLDER / "Chart.yaml").read_text())
     project = (ROOT / "collector" / "pyproject.toml").read_text()
     assert f'version = "{chart["appVersion"]}"' in project
 
@@ -399,8 +399,8 @@ def flat(values: dict[str, Any], of: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def test_every_value_is_in_the_docs_with_its_default() -> None:
-    values = yaml.safe_load((FOLDER / "values.yaml").read_text())
+    values = read_yaml((FOLDER / "values.yaml").read_text())
     page = (ROOT / "docs" / "helm.md").read_text()
     rows = re.findall(r"^\| `([\w.]+)` \| (?:`(.*?)`)? ?\| .*\|$", page, flags=re.MULTILINE)
-    documented = [(name, yaml.safe_load(default) if default else "") for name, default in rows]
+    documented = [(name, read_yaml(default) if default else "") for name, default in rows]
     assert documented == [*flat(values)]

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
 from pgo_collector.settings import PREFIX, Settings
 
 from tests.deploy.kustomize import kustomized
+from tests.deploy.manifests import read_yaml
 from tests.server import Server
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes" / "collector"
-KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+KUSTOMIZATION = read_yaml((FOLDER / "kustomization.yaml").read_text())
 MANIFESTS: dict[str, dict[str, Any]] = {
-    name: yaml.safe_load((FOLDER / name).read_text()) for name in KUSTOMIZATION["resources"]
+    name: read_yaml((FOLDER / name).read_text()) for name in KUSTOMIZATION["resources"]
 }
 STATEFUL_SET = MANIFESTS["statefulset.yaml"]
 POD = STATEFUL_SET["spec"]["template"]["spec"]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-import yaml
 
+from tests.deploy.manifests import read_yaml
 from tests.interop.conftest import new_profiles
 from tests.interop.listening import free_port, wait_until_listens
 from tests.server import Server, bearer
@@ -171,7 +171,7 @@ def test_metrics_stay_inside(client: httpx.Client, server: Server) -> None:
 
 
 def test_the_collector_has_few_rights_and_one_volume_to_write() -> None:
-    compose = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    compose = read_yaml((COMPOSE / "compose.yaml").read_text())
     collector = compose["services"]["collector"]
     assert collector["read_only"]
     assert collector["cap_drop"] == ["ALL"]

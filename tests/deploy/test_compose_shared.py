@@ -17,16 +17,16 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from pgo_collector.command.cli import build_parser
 from pgo_collector.settings import PREFIX, Settings
 
+from tests.deploy.manifests import read_yaml
 from tests.deploy.test_compose import COMPOSE, running
 from tests.faults.stacks import profile_of
 from tests.interop.listening import free_port
 from tests.server import Server, bearer
 
-COMPOSE_FILE: dict[str, Any] = yaml.safe_load((COMPOSE / "shared" / "compose.yaml").read_text())
+COMPOSE_FILE: dict[str, Any] = read_yaml((COMPOSE / "shared" / "compose.yaml").read_text())
 # A collector that hangs is given up sooner, and no request of the tests is too much.
 HASTY = {"proxy_read_timeout 25s;": "proxy_read_timeout 1s;", "rate=20r/s": "rate=1000r/s"}
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.deploy.forge import TOKEN, run_git, serving
+from tests.deploy.manifests import read_yaml
 from tests.interop.conftest import PROFILE
 from tests.server import Server
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-OPENING: dict[str, Any] = yaml.safe_load((DEPLOY / "github-pull-request" / "action.yml").read_text())
-OPENING_JOB: dict[str, Any] = yaml.safe_load((DEPLOY / "gitlab" / "pgo-pull-request.yml").read_text())
-ACTION: dict[str, Any] = yaml.safe_load((DEPLOY / "github-action" / "action.yml").read_text())
-TEMPLATE: dict[str, Any] = yaml.safe_load((DEPLOY / "gitlab" / "pgo-fetch.yml").read_text())
+OPENING: dict[str, Any] = read_yaml((DEPLOY / "github-pull-request" / "action.yml").read_text())
+OPENING_JOB: dict[str, Any] = read_yaml((DEPLOY / "gitlab" / "pgo-pull-request.yml").read_text())
+ACTION: dict[str, Any] = read_yaml((DEPLOY / "github-action" / "action.yml").read_text())
+TEMPLATE: dict[str, Any] = read_yaml((DEPLOY / "gitlab" / "pgo-fetch.yml").read_text())
 
 
 @pytest.fixture(scope="module")

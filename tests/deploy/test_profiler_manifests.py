@@ -10,16 +10,16 @@ from typing import Any
 
 import pgo_agent.cli
 import pytest
-import yaml
 from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
 
 from tests.deploy.kustomize import kustomized
+from tests.deploy.manifests import read_yaml
 
 KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
 FOLDER = KUBERNETES / "profiler"
-KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+KUSTOMIZATION = read_yaml((FOLDER / "kustomization.yaml").read_text())
 MANIFESTS: dict[str, dict[str, Any]] = {
-    name: yaml.safe_load((FOLDER / name).read_text()) for name in KUSTOMIZATION["resources"]
+    name: read_yaml((FOLDER / name).read_text()) for name in KUSTOMIZATION["resources"]
 }
 DAEMON_SET = MANIFESTS["daemonset.yaml"]
 POD = DAEMON_SET["spec"]["template"]["spec"]
@@ -54,7 +54,7 @@ def test_they_belong_together() -> None:
 
 
 def test_it_may_call_the_collector_that_it_is_told_of() -> None:
-    service = yaml.safe_load((KUBERNETES / "collector" / "service.yaml").read_text())
+    service = read_yaml((KUBERNETES / "collector" / "service.yaml").read_text())
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
     (port,) = (port["port"] for port in service["spec"]["ports"])
     assert f"http://{name}.{namespace}:{port}" == OPTIONS.url

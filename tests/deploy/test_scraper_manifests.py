@@ -7,10 +7,10 @@ from typing import Any
 
 import pgo_agent.cli
 import pytest
-import yaml
 from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
 
 from tests.deploy.container import command_line
+from tests.deploy.manifests import read_all_yaml, read_yaml
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes" / "scraper"
 # The label with a StatefulSet's index came in 1.28.
@@ -20,7 +20,7 @@ VERSIONS = [version for version in schemas.all_versions() if version.split(".") 
 MANIFESTS: list[tuple[str, dict[str, Any]]] = [
     (f"{file.stem}-{content['kind']}", content)
     for file in sorted(FOLDER.glob("*.yaml"))
-    for content in yaml.safe_load_all(file.read_text())
+    for content in read_all_yaml(file.read_text())
 ]
 
 
@@ -44,7 +44,7 @@ def test_each_is_as_kubernetes_has_it(content: dict[str, Any]) -> None:
 
 
 def test_the_schemas_notice_a_mistake() -> None:
-    content = yaml.safe_load((FOLDER / "deployment.yaml").read_text())
+    content = read_yaml((FOLDER / "deployment.yaml").read_text())
     content["spec"]["template"]["spec"]["containers"][0]["volumes"] = []
     with pytest.raises(schemas.ValidationError):
         schemas.validate(content, VERSIONS[-1], strict=True)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from distributed import Client
 
 from tests.collector.dask_processes import DaskCluster
 from tests.collector.edits import taken_at
@@ -170,6 +169,8 @@ def test_a_worker_that_dies_costs_its_range(filled: Server) -> None:
 
 @pytest.mark.exhaustive
 def test_a_server_that_stops_cancels_its_ranges(filled: Server) -> None:
+    from distributed import Client  # noqa: PLC0415 - it takes half a second to import
+
     with DaskCluster() as cluster:
         for worker in cluster.workers:
             worker.signal(signal.SIGSTOP)
