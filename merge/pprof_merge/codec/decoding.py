@@ -6,7 +6,6 @@ to the formats that came before the protobuf is left out; the reason then says h
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -32,16 +31,16 @@ _GZIP_WBITS = 31
 _IsalError: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # its stub says instance
 
 
-@dataclass(slots=True)
 class StepTimes:
     """How long the steps of reading profiles took, in ns, added up over all that were read.
 
     Functions that take one add to it. `intern` is the numbering in a `Collection`.
     """
 
-    inflate: int = 0
-    decode: int = 0
-    intern: int = 0
+    __slots__ = ("decode", "inflate", "intern")
+
+    def __init__(self) -> None:
+        self.inflate = self.decode = self.intern = 0
 
 
 def decode(data: bytes, limits: Limits = Limits(), times: StepTimes | None = None) -> Profile:

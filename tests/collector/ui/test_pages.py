@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from pgo_collector.ui.headers import PAGES_POLICY
+from pprof_merge import FORMATS
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
@@ -361,7 +362,7 @@ def test_what_a_build_takes(site: Visitor, shared: Server) -> None:
         assert shared.client.get(written, headers=bearer(shared.merge_key)).status_code == 200, written
     links = [link for link in page.links() if "/merge?" in link]
     forms = {parse_qs(urlsplit(link).query)["format"][0]: site.get(link) for link in links}
-    assert {"pprof", "go", "folded", "speedscope", "json", "llvm"} == {*forms}
+    assert {*FORMATS} == {*forms}
     assert forms["pprof"].content == shared.merge(query={"service": "shop"}).content
     assert forms["folded"].headers["Content-Disposition"] == 'attachment; filename="shop.folded"'
     etag = forms["pprof"].headers["ETag"]
