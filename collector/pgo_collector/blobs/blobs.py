@@ -26,7 +26,6 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from pgo_collector.blobs.files import sync_file
 from pgo_collector.blobs.storage import NewBlob, Storage
@@ -49,13 +48,6 @@ _FOOTER = struct.Struct(f"<{len(_MAGIC)}sQ32s")
 FOOTER_BYTES = _BEFORE.size + _FOOTER.size + len(_NOTHING)
 
 
-class Content(NamedTuple):
-    """The bytes of a blob, `size` of them, or the file that they are in."""
-
-    content: bytes | Path
-    size: int
-
-
 class Blobs:
     """The blobs in a storage. Methods block, and raise OSError."""
 
@@ -69,15 +61,6 @@ class Blobs:
     def written_nanos(self, name: BlobName) -> int:
         """Return when a blob was written, in ns since 1970."""
         return self.storage.written_nanos(str(name))
-
-    def create(self, new: Mapping[BlobName, Content]) -> dict[BlobName, OSError]:
-        """Store blobs that no blob counts, durably; return the errors of those that failed.
-
-        Files that a failed attempt has left under their names are replaced.
-        """
-        texts = {str(name): name for name in new}
-        blobs = [NewBlob(text, inputs_name(text), *new[name]) for text, name in texts.items()]
-        return {texts[text]: error for text, error in self.storage.create(blobs).items()}
 
     def keep(self, part: Path, name: BlobName, inputs: Iterable[BlobName]) -> int:
         """Seal the file `part` and store it as a combined blob, durably; return the size of .inputs in bytes.

@@ -1,7 +1,7 @@
 """A cache of selections' fingerprints and coarse flags, as the catalog last read them.
 
-An entry is valid for one version of its service's and type's blobs: see `changes`. A selection that begins
-later, as `last=7d` does with every request, has the same state as long as no blob lies between the two
+An entry is valid for one version of its service's and type's blobs: see `database.Changes`. A selection that
+begins later, as `last=7d` does with every request, has the same state as long as no blob lies between the two
 begins.
 """
 

@@ -31,6 +31,7 @@ from pgo_collector.catalog.migrations import (
 from pgo_collector.catalog.statements import driver_errors, trace_statement, trace_statements
 from pgo_collector.catalog.tables import OUTBOX
 from pgo_collector.errors import BackupUnusable, CatalogUnreadable
+from pgo_collector.traces.spans import place
 
 _log = structlog.get_logger()
 
@@ -262,4 +263,5 @@ def _begin(connection: sa.Connection) -> None:
     driver: Any = connection.connection.driver_connection
     started = time.monotonic_ns()
     driver.execute(text)
-    trace_statement(text, started)
+    if (there := place()) is not None:
+        trace_statement(there, text, started)

@@ -25,7 +25,7 @@ from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.sql.visitors import replacement_traverse
 from sqlalchemy.types import TypeEngine
 
-from pgo_collector.traces.spans import place
+from pgo_collector.traces.spans import Place, place
 
 _LONGEST_TEXT = 1000
 # How each driver takes values by name.
@@ -70,7 +70,8 @@ class _Prepared(ABC):
             cursor = driver.execute(text, {_ALL: json.dumps(numbered)})
         else:
             cursor = driver.executemany(text, values)
-        trace_statement(text, started)
+        if (there := place()) is not None:
+            trace_statement(there, text, started)
         return cursor
 
     def _made_text(self, dialect: sa.Dialect, *, is_many: bool) -> str:
@@ -273,15 +274,14 @@ def _note_start(connection: sa.Connection, *_: Any) -> None:
 
 def _add(connection: sa.Connection, _cursor: Any, statement: str, *_: Any) -> None:
     started = connection.info.pop("started", None)
-    if started is not None:
-        trace_statement(statement, started)
+    if started is not None and (there := place()) is not None:
+        trace_statement(there, statement, started)
 
 
-def trace_statement(statement: str, started: int) -> None:
-    """Record a statement that began at this time of the monotonic clock, in ns, if a request is traced."""
-    if (there := place()) is not None:
-        verb, attributes = _named(statement)
-        there.add("catalog", verb, started, None, attributes)
+def trace_statement(there: Place, statement: str, started: int) -> None:
+    """Record a statement that began at this time of the monotonic clock, in ns, and has just ended."""
+    verb, attributes = _named(statement)
+    there.add("catalog", verb, started, None, attributes)
 
 
 @lru_cache(64)

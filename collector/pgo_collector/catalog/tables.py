@@ -152,7 +152,7 @@ LEASES = sa.Table(
 )
 
 # The changes that each collector has made to the blobs of a service and type, and how many of its profiles it
-# stored on a day: see `changes`.
+# stored on a day: see `database.Changes`.
 CHANGES = sa.Table(
     "changes",
     METADATA,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,15 +112,16 @@ class _Usage:
         return _SMALL_BUFFER_BYTES if self._memory > self._most_memory // 2 else _BUFFER_BYTES
 
 
+@dataclass(slots=True)
 class _Arriving:
     """A body that arrives, and what it takes of the memory and the disk."""
 
-    def __init__(self, usage: _Usage, part: Path, seconds: float) -> None:
-        self._usage = usage
-        self._part = part
-        self._seconds = seconds
-        self._buffer = bytearray()
-        self._memory = self._disk = 0
+    _usage: _Usage
+    _part: Path
+    _seconds: float
+    _buffer: bytearray = field(default_factory=bytearray)
+    _memory: int = 0
+    _disk: int = 0
 
     async def receive(self, request: Request, bound: BodyBound, *, to_file: bool) -> Body:
         """Read the body; write one that outgrows memory to the file as it arrives, a buffer at a time."""

@@ -17,15 +17,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.blobs.blobs import Blobs, Content
-from pgo_collector.blobs.storage import MISSING, UNDATED, Storage
+from pgo_collector.blobs.blobs import Blobs
+from pgo_collector.blobs.storage import MISSING, UNDATED, NewBlob, Storage
 from pgo_collector.catalog.catalog import Catalog, add_events
 from pgo_collector.catalog.database import Owner
 from pgo_collector.catalog.faults import Fault, fault_of, may_be_committed
@@ -39,7 +38,7 @@ from pgo_collector.catalog.rows import (
 )
 from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.facts import Announce, Facts
-from pgo_collector.model.series import BlobName, Identity, Series
+from pgo_collector.model.series import BlobName, Identity, Series, inputs_name
 from pgo_collector.store.store import Store, not_stored
 from pgo_collector.traces.spans import Place, place, shared, span
 
@@ -315,8 +314,9 @@ class GroupCommit:
         new: dict[BlobName, Submission] = {}
         failures: dict[BlobName, Exception] = {}
         changed: Counter[Owner] = Counter()
+        stored: list[tuple[BlobName, Facts]] = []
         try:
-            with self._catalog.writing(changed, new=changed) as connection:
+            with suppress(_NoneStored), self._catalog.writing(changed, new=changed) as connection:
                 for submission in submissions:
                     names.append(self._name(connection, submission, names))
                 counting, known = read_counting(connection, names)
@@ -330,10 +330,10 @@ class GroupCommit:
                     changed.subtract(name.series[:2] for name in new if name in failures)
                     self._take_back(connection, new, failures)
                 stored = [(name, new[name].facts) for name in new if name not in failures]
-                events = (each(*known) for each in self._announcers for known in stored)
-                add_events(connection, chain.from_iterable(events))
-        except _NoneStored:
-            pass
+                if events := [
+                    event for each in self._announcers for known in stored for event in each(*known)
+                ]:
+                    add_events(connection, events)
         except SQLAlchemyError as error:
             if fault_of(error) is Fault.CONFLICT:
                 raise _Conflict(error) from error
@@ -400,14 +400,16 @@ class GroupCommit:
 
         A counted profile whose blob is missing is written again, too.
         """
-        contents: dict[BlobName, Content] = {}
+        blobs: list[NewBlob] = []
+        names: dict[str, BlobName] = {}
         for name, submission in submissions.items():
             blob = counting[name]
             # An error at the very end of a commit may leave a profile counted, whose file was then deleted.
             is_gone = blob is not None and blob.name == name and self._blobs.size(name) == MISSING
             if name in new or is_gone:
-                contents[name] = Content(submission.content, submission.facts.size)
-        return self._blobs.create(contents)
+                names[text := str(name)] = name
+                blobs.append(NewBlob(text, inputs_name(text), submission.content, submission.facts.size))
+        return {names[text]: error for text, error in self._blobs.storage.create(blobs).items()}
 
 
 def _remove(part: Path) -> OSError | None:
