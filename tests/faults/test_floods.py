@@ -136,12 +136,6 @@ def test_a_head_is_waited_for_so_long_and_the_next_request_too(hasty: Server) ->
         assert statuses(received(idle)) == [200]
 
 
-def test_the_rest_of_a_refused_body_is_waited_for_no_longer_than_a_head(hasty: Server) -> None:
-    with connect(hasty) as connection:
-        connection.sendall(head("POST", "/v1/submit", "wrong", "Content-Length: 100"))
-        assert statuses(received(connection)) == [403]
-
-
 def test_requests_that_come_at_once_wait_unread(server: Server) -> None:
     before = memory(server, "VmHWM")
     request = head("POST", "/v1/submit", "wrong", "Content-Length: 0")
@@ -197,13 +191,16 @@ def test_health_checks_are_answered_when_every_connection_is_in_use(hasty: Serve
         wait_until(lambda: get(hasty, "/v1/merge").status_code == 403)
 
 
-def test_an_answer_that_nobody_reads_is_given_up(hasty: Server) -> None:
+def test_answers_that_nobody_reads_and_the_rest_of_refused_bodies_are_given_up(hasty: Server) -> None:
+    """Neither is waited for without end; both waits take seconds, and so run beside each other."""
     assert hasty.submit(large_profile("large")).status_code == 204
-    with connect(hasty, receive_buffer=4096) as connection:
-        connection.sendall(head("GET", "/v1/merge", hasty.merge_key))
+    with connect(hasty, receive_buffer=4096) as reader, connect(hasty) as sender:
+        reader.sendall(head("GET", "/v1/merge", hasty.merge_key))
+        sender.sendall(head("POST", "/v1/submit", "wrong", "Content-Length: 100"))
         line = hasty.wait_for_log("requests refused")
         assert line["reasons"] == {"answer_timeout": 1}
         assert hasty.submit(profile_of("a")).status_code == 204
+        assert statuses(received(sender)) == [403]
 
 
 def test_one_address_has_so_many_connections(tmp_path: Path) -> None:
