@@ -67,11 +67,14 @@ _LEFT_OUT = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.(exhaustive|system)
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out modules none of whose tests would run, before they are imported, unless they are named."""
-    if config.option.markexpr != "not exhaustive and not system" or collection_path.suffix != ".py":
+    if config.option.markexpr != "not exhaustive and not system":
         return None
     if any(Path(named.partition("::")[0]).name == collection_path.name for named in config.args):
         return None
-    return True if _LEFT_OUT.search(collection_path.read_text()) else None
+    is_folder = collection_path.is_dir()
+    modules = list(collection_path.rglob("test_*.py")) if is_folder else [collection_path]
+    of_python = [module.read_text() for module in modules if module.suffix == ".py"]
+    return True if of_python and all(map(_LEFT_OUT.search, of_python)) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
