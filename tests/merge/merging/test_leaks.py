@@ -47,5 +47,5 @@ def test_what_is_done_again_is_freed(profiles: Path, work: object) -> None:
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # A column has some KB, NumPy's caches some bytes.
-    assert after - before < ROUNDS * 1000
+    # A column has at least 2 KB. Caches grow by some KB, once.
+    assert after - before < ROUNDS * 2000
