@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -47,6 +48,15 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         "--key-file",
         type=Path,
         help="a file whose first line is the key that requests must have; needed beyond loopback",
+    )
+    serve.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        type=_host,
+        action="append",
+        default=[],
+        help="a name of this machine that requests may have in Host, besides localhost, the host of --bind and "
+        "IP addresses; may be repeated",
     )
     serve.add_argument(
         "--allow-program",
@@ -120,6 +130,12 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
     serve.set_defaults(run=_serve)
 
 
+def _host(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a host's name: without scheme, port and path")
+    return text
+
+
 def _serve(options: argparse.Namespace) -> int:
     try:
         from pgo_agent.serve import CaptureLock, CaptureRoutes, LatencyRoutes, listen, serve  # noqa: PLC0415 - an optional extra
@@ -137,7 +153,7 @@ def _serve(options: argparse.Namespace) -> int:
             listen(options.bind, has_key=key is not None) as listener,
             _schedule(options, routes.lock, latency, backend),
         ):
-            serve(routes, latency, listener)
+            serve(routes, latency, listener, [options.bind.rpartition(":")[0], *options.allow_host])
     finally:
         latency.stop()  # only now, since the schedule's last profiles are of these trackers
     return 0

@@ -28,7 +28,7 @@ from pgo_agent.logs import EventLogger
 from pgo_agent.native import native_profile
 from pgo_agent.serve.captures import Capture, CaptureLock, CaptureRequest
 from pgo_agent.serve.latency_routes import LatencyRoutes
-from pgo_agent.serve.requests import RequestRefused, check_key, json_body, refused, until_gone
+from pgo_agent.serve.requests import KnownHosts, RequestRefused, check_key, json_body, refused, until_gone
 
 _log = EventLogger(__name__)
 PATH = "/profile/cpu"
@@ -143,10 +143,15 @@ def listen(address: str, *, has_key: bool) -> socket.socket:
         raise AddressUnusable(address, reason) from error
 
 
-def serve(routes: CaptureRoutes, latency: LatencyRoutes, listener: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT, which also stop a running capture and what waits for a tracker."""
+def serve(
+    routes: CaptureRoutes, latency: LatencyRoutes, listener: socket.socket, hosts: Collection[str]
+) -> None:
+    """Serve until SIGTERM or SIGINT, which also stop a running capture and what waits for a tracker.
+
+    `hosts` are the names by which requests may address this agent, besides localhost and IP addresses.
+    """
     config = uvicorn.Config(
-        create_app(routes, latency),
+        KnownHosts(create_app(routes, latency), hosts),
         http="h11",
         ws="none",
         lifespan="off",

@@ -1,19 +1,24 @@
-"""Check what all requests have: the key, the type and size of the body; and answer those that are refused."""
+"""Check what all requests have: the host, the key, the type and size of the body; and answer those refused."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import json
+import re
+from collections.abc import Collection
 from hashlib import sha256
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 _LARGEST_BODY = 1 << 16
 _BODY_SECONDS = 10.0
+_HOST = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]*)?")
 
 
 class RequestRefused(Exception):
@@ -23,6 +28,47 @@ class RequestRefused(Exception):
         super().__init__(status, reason)
         self.status = status
         self.reason = reason
+
+
+class KnownHosts:
+    """Refuse requests to another host than this one (421), whatever their path; pass the others to `app`.
+
+    A web page can point its own name at this machine, and the browser of somebody here then takes the agent
+    for the page's server (DNS rebinding). Such a request has the page's name in `Host`. So any IP address is
+    let in, and a request without `Host`, which no browser sends; of names, localhost and `names`.
+    """
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self._app = app
+        self._names = frozenset(("localhost", *(_plain(name) for name in names)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1").strip()
+        answer = self._app
+        if host and not self._knows(host):
+            answer = JSONResponse(
+                f"This agent is not known as {host[:100]!r}. Ask it by its IP address, or start it with "
+                "--allow-host and this name.",
+                421,
+            )
+        await answer(scope, receive, send)
+
+    def _knows(self, host: str) -> bool:
+        match = _HOST.fullmatch(host)
+        if match is None:
+            return False
+        try:
+            if match["v6"] is not None:
+                return bool(ipaddress.IPv6Address(match["v6"]))
+            name = _plain(match["name"])
+            return name in self._names or bool(ipaddress.IPv4Address(name))
+        except ValueError:
+            return False
+
+
+def _plain(name: str) -> str:
+    return name.lower().removesuffix(".")
 
 
 def check_key(request: Request, key: str | None) -> None:

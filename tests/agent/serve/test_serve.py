@@ -387,6 +387,7 @@ def test_nobody_gets_in_without_the_key(tmp_path: Path) -> None:
         (["--bind", "127.0.0.1"], "not host:port"),
         (["--bind", "127.0.0.1:0", "--key-file", os.devnull], "the first line is empty"),
         (["--url", "http://127.0.0.1:1"], "--url needs --submit-key-file"),
+        (["--allow-host", "http://node7:3080"], "is not a host's name: without scheme, port and path"),
         (["--executable", "longer-than-15-bytes"], "not the name of a process"),
         (["--frequency", "1001"], "1 to 1000"),
     ],
@@ -406,3 +407,34 @@ def test_it_listens_beyond_loopback_with_a_key(tmp_path: Path) -> None:
         assert agent.client.get(f"http://127.0.0.1:{port}/profile/cpu").status_code == 401
         agent.process.send_signal(signal.SIGINT)
         assert agent.process.wait(120) == 0
+
+
+def test_a_page_that_points_its_own_name_at_this_machine_gets_nothing(tmp_path: Path) -> None:
+    with Serving(tmp_path, "--bind", "localhost:0", "--allow-host", "Node7.example.") as agent:
+        port = urlsplit(agent.url).port
+        for known in (
+            *("localhost", "LOCALHOST.", f"localhost:{port}", "127.0.0.1", f"127.0.0.1.:{port}", "10.0.0.9"),
+            *("[::1]", f"[::1]:{port}", "[fe80::1%25eth0]:3080", "node7.example", f"NODE7.Example.:{port}"),
+        ):
+            assert agent.client.get("/latency", headers={"Host": known}).status_code == 200, known
+        for other in (
+            *("evil.example", f"evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example"),
+            *(
+                "node7.example.evil",
+                "x@localhost",
+                "localhost@evil.example:80",
+                "[evil.example]",
+                "[::1",
+                "::1",
+            ),
+            *("localhost:80:80", "localhost:http", "node7.example..", "127.1", "localhost,evil.example"),
+        ):
+            for method, path in (("GET", "/latency"), ("POST", "/profile/cpu"), ("GET", "/nothing/here")):
+                answer = agent.client.request(method, path, headers={"Host": other})
+                assert answer.status_code == 421, (other, path)
+                assert f"not known as {other!r}" in answer.json()
+                assert "--allow-host" in answer.json()
+        for bare, status in (("1.0", b"200"), ("1.0\r\nHost: evil.example", b"421")):
+            with socket.create_connection(("127.0.0.1", port or 0), 20) as probe:
+                probe.sendall(f"GET /latency HTTP/{bare}\r\n\r\n".encode())
+                assert probe.recv(1 << 16).split(None, 2)[1] == status
