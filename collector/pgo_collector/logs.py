@@ -87,6 +87,8 @@ EVENTS: Mapping[str, str] = {
     "program deleted": "An uploaded program was deleted: on request, for a newer one, or by age.",
     "blob not deleted": "A blob that no longer counts could not be deleted. It does no harm; the next upkeep"
     " tries again.",
+    "file not deleted": "A file that isn't needed any more could not be deleted: of a body, of a merge, or"
+    " one too many. It takes disk, and does no other harm. Later deletions and the next start try again.",
     "deletion interrupted": "Blobs that no longer count could not be deleted, or their rows. They do no"
     " harm; the next upkeep goes on.",
     "deletion postponed": "A request to the bucket failed, or a collector died while it changed profiles of"
@@ -105,7 +107,10 @@ EVENTS: Mapping[str, str] = {
     " meanwhile. Stop one of them.",
     "bucket claim not renewed": "The object store didn't answer. The collector tries again.",
     # catalog
-    "catalog damaged": "SQLite has found damage. Stop the server and run `pgo-collector reindex`.",
+    "catalog damaged": "SQLite has found damage. Stop the server and run `pgo-collector reindex`, unless"
+    " `catalog not damaged` follows.",
+    "catalog not damaged": "The catalog seemed damaged, and a later check found no damage: the disk had"
+    " failed to read it for a moment. Look at the disk.",
     "catalog tables replaced": "The tables were of another version: a very old one, or a newer one. All"
     " blobs are read once to fill the new ones.",
     "waiting events lost": "`reindex` has replaced a damaged catalog. The events of hooks that waited in it"

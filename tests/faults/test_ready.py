@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import signal
+import struct
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +20,8 @@ from tests.faults.killer import Mode
 from tests.faults.lane import KillableZygote, Lane
 from tests.faults.mounts import read_only, small_disk
 from tests.faults.stacks import profile_of
-from tests.server import Server
+from tests.preloads import build_preload
+from tests.server import Installed, Server
 
 
 @pytest.fixture
@@ -164,3 +167,29 @@ def test_a_storm_of_probes_costs_the_disk_nothing(tmp_path: Path, killable: Kill
         operations = lane.killer.operations
         assert any(operation.name == "fsync" for operation in operations)
         assert len([operation for operation in operations if operation.name == "fsync"]) <= tries
+
+
+@pytest.mark.sqlite
+def test_a_catalog_whose_reads_failed_for_a_moment(tmp_path: Path) -> None:
+    """A read that fails looks like damage to SQLite."""
+    left = tmp_path / "left"
+    left.write_bytes(bytes(4))
+    library = build_preload(Path(__file__).with_name("failing_reads.c"), tmp_path)
+    settings = {"LD_PRELOAD": str(library), "FAILING_READS": str(left)}
+    with (
+        Server(tmp_path / "home", settings, launcher=Installed()) as server,
+        left.open("r+b") as file,
+        mmap.mmap(file.fileno(), 4) as reads,
+    ):
+        for name in map(str, range(300)):
+            assert server.submit(profile_of(name)).status_code == 204
+        assert ready(server) == (200, {})
+        for each in range(1, 4):
+            server.submit(profile_of(f"after {each}"))  # so that the merge isn't kept
+            reads[:] = struct.pack("=i", 1)
+            server.merge()
+            assert reads[:] == bytes(4)
+            assert ready(server) == (200, {})
+        assert server.events("catalog damaged")
+        assert len(server.events("catalog damaged")) == len(server.events("catalog not damaged"))
+        assert server.merge().status_code == 200

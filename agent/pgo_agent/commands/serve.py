@@ -55,8 +55,8 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         type=_host,
         action="append",
         default=[],
-        help="a name of this machine that requests may have in Host, besides localhost, the host of --bind and "
-        "IP addresses; may be repeated",
+        help="a name of this machine that requests may have in Host, besides localhost, the host of --bind "
+        "and IP addresses; may be repeated",
     )
     serve.add_argument(
         "--allow-program",

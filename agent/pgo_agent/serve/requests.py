@@ -1,4 +1,4 @@
-"""Check what all requests have: the host, the key, the type and size of the body; and answer those refused."""
+"""Check what all requests have: the host, the key, the type and size of the body; answer those refused."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pgo_collector.backups.copying import checked_blob, checked_inputs
 from pgo_collector.backups.target import Manifest, Target, open_target
+from pgo_collector.blobs.files import delete_part
 from pgo_collector.blobs.storage import BINARIES, RELEASES, START_LINES, Storage
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.sqlite import SQLite
@@ -113,7 +114,7 @@ class _Backup:
                 blobs = [blob for blob in blob_rows(connection) if blob.live]
             return self._target.add_file(part), blobs
         finally:
-            part.unlink(missing_ok=True)
+            delete_part(part)
 
     def _refuse_another(self, made: int) -> None:
         """Raise BackupUnusable if the data folder seems lost and begun again: the backup stays then.

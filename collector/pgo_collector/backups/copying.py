@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Self, cast
 
 from pgo_collector.blobs.blobs import inputs_are_whole
-from pgo_collector.blobs.files import make_folder
+from pgo_collector.blobs.files import delete_part, make_folder
 from pgo_collector.errors import CopyDamaged
 
 _CHUNK_BYTES = 1 << 20
@@ -137,4 +137,4 @@ def copy_file(source: BinaryIO, where: str, part: Path, path: Path, sha256: str)
         make_folder(path.parent)
         part.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        delete_part(part)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from pgo_collector.blobs.files import PART_SUFFIX, new_part
+from pgo_collector.blobs.files import PART_SUFFIX, delete_part, log_not_deleted, new_part
 
 
 class Copies(NamedTuple):
@@ -36,7 +36,7 @@ class Copies(NamedTuple):
                     write(written)
                 part.replace(path)
             finally:
-                part.unlink(missing_ok=True)
+                delete_part(part)
             self._trim(keep=path)
 
     def _trim(self, keep: Path) -> None:
@@ -49,4 +49,7 @@ class Copies(NamedTuple):
         for _, each, path in sorted(found, reverse=True):
             size += each
             if size > self.most_bytes and path != keep and path.suffix != PART_SUFFIX:
-                path.unlink(missing_ok=True)
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:  # the next copy tries again
+                    log_not_deleted(str(path), error)

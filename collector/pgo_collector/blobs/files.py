@@ -8,16 +8,48 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+import structlog
+
 from pgo_collector.traces.spans import span
 
 PART_SUFFIX = ".part"
 FOLDER_MODE = 0o750
 _LIBC = ctypes.CDLL(None, use_errno=True)
+# The parts that couldn't be deleted yet, those that were tried longest ago first.
+_left: dict[Path, None] = {}
+_log = structlog.get_logger()
 
 
 def new_part(folder: Path) -> Path:
     """Return an unused path in a folder, for a file that is being written."""
     return folder / f"{secrets.token_hex(16)}{PART_SUFFIX}"
+
+
+def delete_part(part: Path) -> OSError | None:
+    """Delete a part if it is there; after a failure, log it and return the error.
+
+    What was made of the part counts all the same. Each later one that works tries one of those that were
+    left again, and the next start tries all.
+    """
+    try:
+        part.unlink(missing_ok=True)
+    except OSError as error:
+        if part not in _left:
+            _left[part] = None
+            log_not_deleted(str(part), error)
+        return error
+    if (again := next(iter(_left), None)) is not None:
+        _left.pop(again, None)
+        try:
+            again.unlink(missing_ok=True)
+        except OSError:
+            _left[again] = None
+    return None
+
+
+def log_not_deleted(where: str, error: OSError) -> None:
+    """Log that a file or an object that isn't needed any more is still there."""
+    _log.warning("file not deleted", file=where, reason=error.strerror or str(error))
 
 
 def sync_folder(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import BinaryIO, NamedTuple
 
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.files import (
+    delete_part,
     make_folder,
     new_part,
     remove_empty,
@@ -107,8 +108,7 @@ class FolderStorage(NamedTuple):
                 failures[blob.name] = error
             finally:
                 if part is not blob.content:
-                    with suppress(OSError):  # one that stays is swept at the next start
-                        part.unlink(missing_ok=True)
+                    delete_part(part)
         for each, inside in folders.items():
             try:
                 with span("store", "fsync folder"):
@@ -125,7 +125,7 @@ class FolderStorage(NamedTuple):
             write_file(part, content)
             part.replace(path)
         finally:
-            part.unlink(missing_ok=True)
+            delete_part(part)
         sync_folder(path.parent)
 
     def upload(self, name: str, part: Path) -> None:
@@ -148,7 +148,7 @@ class FolderStorage(NamedTuple):
             os.link(part, path)
         finally:
             if part != content:
-                part.unlink(missing_ok=True)
+                delete_part(part)
         try:
             sync_folder(path.parent)
         except OSError:

@@ -65,9 +65,11 @@ class Database(Protocol):
     def leases(self) -> Leases:
         """The leases of the collectors that use the catalog."""
 
-    @property
     def damage(self) -> str | None:
-        """The damage that was found in it so far, with what repairs it."""
+        """Return the damage that was found in it and is still there, with what repairs it.
+
+        Blocks. Raises SQLAlchemyError.
+        """
 
     @property
     def repair(self) -> str:

@@ -116,9 +116,8 @@ class PostgreSQL:
             return "in PostgreSQL"
         return f"in PostgreSQL, {parts.get('dbname', '')} at {parts.get('host', 'localhost')}"
 
-    @property
     def damage(self) -> None:
-        """None: PostgreSQL looks after its files."""
+        """Return None: PostgreSQL looks after its files."""
 
     @property
     def repair(self) -> str:

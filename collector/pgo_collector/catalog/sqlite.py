@@ -33,6 +33,9 @@ from pgo_collector.catalog.tables import OUTBOX
 from pgo_collector.errors import BackupUnusable, CatalogUnreadable
 from pgo_collector.traces.spans import place
 
+# The pause between two checks of a file that seems damaged, and the same in times that a check takes.
+_RECHECK_SECONDS = 5.0
+_RECHECK_PAUSE = 20.0
 _log = structlog.get_logger()
 
 
@@ -75,6 +78,7 @@ class SQLite:
         self.leases = NoLeases(begins_settled=not has_bucket)
         self._path = path
         self._damage: str | None = None
+        self._checked_again_at = 0.0
         # Every transaction is ended by the code that begins it, so the pool needn't roll back.
         self._engine = sa.create_engine(f"sqlite:///{path}", isolation_level=None, pool_reset_on_return=None)
         event.listen(self._engine, "connect", _set_up)
@@ -86,9 +90,21 @@ class SQLite:
     def __str__(self) -> str:
         return str(self._path)
 
-    @property
     def damage(self) -> str | None:
-        """The damage that SQLite has found in the file; only a reindex repairs it."""
+        """Return the damage that SQLite has found in the file; only a reindex repairs it.
+
+        A read that fails can look like damage. So the file is checked after it, again and again with pauses,
+        and what isn't there any more is forgotten. Not to be called by two threads at once.
+        """
+        if self._damage is not None and time.monotonic() >= self._checked_again_at:
+            begin = time.monotonic()
+            with self.looking() as connection:
+                found = _damage_in(connection)
+            took = time.monotonic() - begin
+            self._checked_again_at = time.monotonic() + max(_RECHECK_SECONDS, _RECHECK_PAUSE * took)
+            if not found:
+                _log.warning("catalog not damaged", reason=self._damage)
+                self._damage = None
         return self._damage
 
     @property
@@ -219,6 +235,7 @@ class SQLite:
     def _note_damage(self, error: sa.exc.DatabaseError) -> None:
         if self._damage is None and fault_of(error) is Fault.DAMAGED:
             self._damage = f"it is damaged ({error.orig}): {REINDEX}"
+            self._checked_again_at = 0.0
             _log.error("catalog damaged", reason=str(error.orig), fix=REINDEX)
 
 

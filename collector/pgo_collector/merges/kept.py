@@ -24,6 +24,7 @@ from typing import BinaryIO
 
 import structlog
 
+from pgo_collector.blobs.files import log_not_deleted
 from pgo_collector.engine.merge_inputs import ENGINE
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult
@@ -100,7 +101,7 @@ class KeptMerges:
             elif path.suffix == _SUFFIX and (written_nanos := _written_nanos(path)) is not None:
                 found.append((written_nanos, path))
             else:
-                _delete(path)
+                delete_kept(path)
         with self._lock:
             self._kept = {path.stem: _Entry(path) for _, path in sorted(found)}
             self._drop_oldest()
@@ -148,11 +149,11 @@ class KeptMerges:
         with self._lock:
             if self._kept.get(fingerprint) is entry:  # else the merge was made again meanwhile, or dropped
                 del self._kept[fingerprint]
-                _delete(entry.path)
+                delete_kept(entry.path)
 
     def _drop_oldest(self) -> None:
         for fingerprint in [*self._kept][: -self._most]:
-            _delete(self._kept.pop(fingerprint).path)
+            delete_kept(self._kept.pop(fingerprint).path)
 
 
 def _is_whole(entry: _Entry, merge: OpenMerge, sha256: str) -> bool:
@@ -168,10 +169,14 @@ def _is_whole(entry: _Entry, merge: OpenMerge, sha256: str) -> bool:
     return True
 
 
-def _delete(path: Path) -> None:
-    """Delete a file; after a failure, the next start tries again."""
-    with suppress(OSError):
+def delete_kept(path: Path) -> None:
+    """Delete a file; after a failure, log it: the next start tries again."""
+    try:
         path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        log_not_deleted(str(path), error)
 
 
 def _written_nanos(path: Path) -> int | None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import structlog
 
 from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.files import log_not_deleted
 from pgo_collector.blobs.storage import BINARIES, Storage, StoredObject
 from pgo_collector.engine.binaries import BinaryFacts, inspect_binary, lacking
 from pgo_collector.engine.renditions import NO_BINARIES, NO_BINARY, BinaryChoice, StoredBinary
@@ -135,7 +136,10 @@ class Binaries:
         for place, file in enumerate(_newest_first(self._stored(service))):
             size += file.size
             if place >= self._kept or (place and size > self._bytes):
-                self._remove([file])
+                try:
+                    self._remove([file])
+                except OSError as error:  # the next upload tries again
+                    log_not_deleted(self._storage.where(file.stored.object.name), error)
 
     def _delete(self, service: str, build_id: str) -> None:
         found = [file for file in self._stored(service) if file.stored.build_id == build_id]

@@ -16,7 +16,15 @@ from typing import Self
 
 import structlog
 
-from pgo_collector.blobs.files import FOLDER_MODE, PART_SUFFIX, make_folder, new_part, sync_all, sync_folder
+from pgo_collector.blobs.files import (
+    FOLDER_MODE,
+    PART_SUFFIX,
+    delete_part,
+    make_folder,
+    new_part,
+    sync_all,
+    sync_folder,
+)
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.blobs.storage import UNDATED
 from pgo_collector.errors import FolderUnusable
@@ -180,11 +188,11 @@ class DataFolder:
         """Delete the files that a process was writing when it was killed. Raises OSError."""
         for path in self.incoming.iterdir():
             if path.suffix == PART_SUFFIX:
-                path.unlink()
+                delete_part(path)
             else:
                 log_unknown_file(str(path))
         for path in self.copies.glob(f"*{PART_SUFFIX}"):
-            path.unlink()
+            delete_part(path)
 
     def legacy_profiles(self) -> Iterator[Path]:
         """Yield the profiles of a pgo-fleet server, sorted by name; log unknown files."""

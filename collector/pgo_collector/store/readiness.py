@@ -13,6 +13,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.background import BackgroundTasks
+from pgo_collector.blobs.files import delete_part
 from pgo_collector.catalog.stored_rows import made_nanos
 from pgo_collector.errors import CatalogFails, TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.store.store import Store, catalog_fails, reason_of
@@ -76,7 +77,9 @@ class Readiness:
                 file.flush()
                 os.fsync(file.fileno())
         finally:
-            part.unlink(missing_ok=True)
+            failure = delete_part(part)
+        if failure is not None:
+            raise failure
 
     async def _reach(self) -> None:
         await asyncio.to_thread(self._store.blobs.storage.ping)
@@ -97,9 +100,9 @@ class Readiness:
     def _read_catalog(self) -> None:
         """Read the catalog as a server that starts now would: an open file may have been deleted."""
         database = self._store.catalog.database
-        if database.damage is not None:
-            raise CatalogFails(database.damage)
         try:
+            if (damage := database.damage()) is not None:
+                raise CatalogFails(damage)
             with database.looking() as connection:
                 made_nanos(connection)
         except SQLAlchemyError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from pprof_merge import Limits
 
 from pgo_collector.blobs.copies import Copies
+from pgo_collector.blobs.files import log_not_deleted
 from pgo_collector.blobs.storage import START_LINES
 from pgo_collector.engine.start_lines import (
     DELAY_NANOS,
@@ -80,5 +81,6 @@ class StartLineTables:
     def _prune(self, service: str) -> None:
         """Delete the oldest tables of a service that are too many."""
         tables = sorted(self._storage.objects(service), key=lambda of: of.written_nanos, reverse=True)
-        for error in self._storage.delete([of.name for of in tables[self._most_builds :]]).values():
-            raise error
+        surplus = [of.name for of in tables[self._most_builds :]]
+        for name, error in self._storage.delete(surplus).items():  # the next addition tries again
+            log_not_deleted(self._storage.where(name), error)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
 from pgo_collector.blobs.blobs import Blobs
+from pgo_collector.blobs.files import delete_part
 from pgo_collector.blobs.storage import MISSING, Storage
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.database import Database
@@ -112,7 +113,7 @@ class Store:
         try:
             yield part
         finally:
-            await asyncio.to_thread(part.unlink, missing_ok=True)
+            await asyncio.to_thread(delete_part, part)
 
     def check_held(self) -> None:
         """Raise OSError if this process no longer holds the data folder or the claim of the bucket."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pprof_merge.heap import trim_heap
 from starlette.requests import Request
 
-from pgo_collector.blobs.files import new_part
+from pgo_collector.blobs.files import delete_part, new_part
 from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody, IncomingFull
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
@@ -189,6 +189,9 @@ def _append(path: Path, content: bytearray) -> None:
 
 
 def _remove(part: Path) -> None:
-    """Delete the file of a body, and those that a worker has made of it. Raises OSError."""
-    for path in part.parent.glob(f"{part.stem}.*"):
-        path.unlink(missing_ok=True)
+    """Delete the file of a body, and those that a worker has made of it."""
+    found = [part]
+    with suppress(OSError):
+        found += part.parent.glob(f"{part.stem}.*")
+    for path in dict.fromkeys(found):
+        delete_part(path)

@@ -24,6 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.blobs.blobs import Blobs
+from pgo_collector.blobs.files import delete_part
 from pgo_collector.blobs.storage import MISSING, UNDATED, NewBlob, Storage
 from pgo_collector.catalog.catalog import Catalog, add_events
 from pgo_collector.catalog.database import Owner
@@ -94,7 +95,7 @@ class Commits:
     async def add(self, submission: Submission) -> Submitted:
         """Store a validated profile durably and count it, unless it is counted already.
 
-        When this returns, the file that the profile was in is gone. Raises NotStored, CatalogFails,
+        When this returns, the file that the profile was in was deleted. Raises NotStored, CatalogFails,
         StorageFails or NameTooLong.
         """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
@@ -281,7 +282,7 @@ class GroupCommit:
     def commit(self, submissions: Sequence[Submission]) -> list[Submitted | Exception]:
         """Store each profile durably and count it, unless it is counted already; return the result of each.
 
-        The result is an error if that failed; otherwise the file `part` is gone.
+        The result is an error if that failed; otherwise the file of the profile was deleted.
         """
         left = dict(enumerate(submissions))
         results: dict[int, Submitted | Exception] = {}
@@ -345,9 +346,7 @@ class GroupCommit:
         else:
             self._undated.drop([name for name, _ in stored if new[name].is_undated])
         return [
-            failures.get(name)
-            or (isinstance(submission.content, Path) and _remove(submission.content))
-            or Submitted(submission.facts, name, is_new=new.get(name) is submission)
+            failures.get(name) or _answered(submission, name, is_new=new.get(name) is submission)
             for name, submission in zip(names, submissions, strict=True)
         ]
 
@@ -412,10 +411,8 @@ class GroupCommit:
         return {names[text]: error for text, error in self._blobs.storage.create(blobs).items()}
 
 
-def _remove(part: Path) -> OSError | None:
-    """Delete the file of a stored profile; return the error if that fails."""
-    try:
-        part.unlink(missing_ok=True)
-    except OSError as error:
-        return error
-    return None
+def _answered(submission: Submission, name: BlobName, *, is_new: bool) -> Submitted:
+    """Delete the file of a stored profile; return the answer."""
+    if isinstance(submission.content, Path):
+        delete_part(submission.content)
+    return Submitted(submission.facts, name, is_new)

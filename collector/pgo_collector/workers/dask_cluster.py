@@ -21,6 +21,7 @@ import numpy as np
 import structlog
 from distributed import Client
 
+from pgo_collector.blobs.files import delete_part
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE, ChosenBlobs
@@ -160,7 +161,7 @@ class DaskCluster:
             await asyncio.to_thread(path.write_bytes, part.sent)
             await self._workers.run_for(owner, absorb_rows, owner, path)
         finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+            await asyncio.to_thread(delete_part, path)
 
     async def _run(self, client: Client, task: Callable[..., object], *arguments: object) -> Any:
         """Return a task's result; cancel it on the cluster if nobody waits any more. Raises ClusterFails."""
