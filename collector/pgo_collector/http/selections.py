@@ -20,6 +20,7 @@ from pgo_collector.http.auth import context_of
 from pgo_collector.http.routing import first_values
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.profile_types import CPU, TYPES
+from pgo_collector.model.reserved_labels import check_sent
 from pgo_collector.model.selection import EVERY_SERVICE, Focus, Matcher, Selection
 from pgo_collector.model.series import SERVICE_PATTERN, Series, parse_labels, unquote_part
 
@@ -58,8 +59,13 @@ def type_of(request: Request) -> str:
 
 def series_of(request: Request) -> Series:
     """Return the series of a submit: `service`, `type`, `labels=k=v,…`. Raises ParameterInvalid."""
-    service = _service(context_of(request).service)
-    return Series(service, type_of(request), parse_labels(",".join(labels_in(request))))
+    series = Series(
+        _service(context_of(request).service),
+        type_of(request),
+        parse_labels(",".join(labels_in(request))),
+    )
+    check_sent(*series[:3])
+    return series
 
 
 def labels_in(request: Request, prefix: str = "") -> list[str]:

@@ -37,6 +37,23 @@ LATENCY_TYPES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# The types of pushed profiles by their names: of cumulative ones, and of deltas. `process_cpu` is CPU for a
+# profile that Go's compiler can use, see `push.naming`; what isn't here is OTHER.
+TYPES_BY_NAME: Mapping[str, str] = MappingProxyType(
+    {
+        PROCESS_CPU: PROCESS_CPU,
+        "wall": WALL,
+        "memory": "heap",
+        "block": "block",
+        "mutex": "mutex",
+        "goroutine": "goroutine",
+        "goroutines": "goroutine",
+    }
+)
+DELTAS_BY_NAME: Mapping[str, str] = MappingProxyType(
+    {**TYPES_BY_NAME, "memory": MEMORY_DELTA, "block": BLOCK_DELTA, "mutex": MUTEX_DELTA}
+)
+
 # All types. Profilers differ in what they measure, so only profiles of the type CPU are checked: see
 # `engine.validation`.
 TYPES = (

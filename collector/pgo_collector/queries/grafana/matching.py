@@ -14,7 +14,13 @@ from typing import NamedTuple
 from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.keys import Scope
-from pgo_collector.model.profile_types import OTHER
+from pgo_collector.model.reserved_labels import (
+    PROFILE_NAME,
+    SERVICE_NAME,
+    is_hidden,
+    name_of_profile,
+    name_of_service,
+)
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.queries.grafana.profile_types import (
     PROFILE_TYPES,
@@ -23,11 +29,6 @@ from pgo_collector.queries.grafana.profile_types import (
 )
 from pgo_collector.queries.grafana.selector import LabelMatcher
 
-SERVICE_NAME = "service_name"
-# The label of profiles of the type `other` that has their name.
-PROFILE_NAME = "profile_name"
-# Labels of the collector itself, which clients don't see: `__name__` has their values.
-HIDDEN = frozenset({PROFILE_NAME})
 _SETTING = "PGOF_QUERY_LABELS"
 _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 
@@ -120,16 +121,16 @@ class Series:
 
     def kind_key(self, series: StoredSeries) -> KindKey:
         """Return what decides the profile types of a series."""
-        name = self._profile_names.get(series.id, "") if series.type == OTHER else ""
-        return KindKey(series.service, series.type, name)
+        name = self._profile_names.get(series.id, "")
+        return KindKey(series.service, series.type, name_of_profile(series.type, name))
 
     def service_name(self, series: StoredSeries) -> str:
         """Return the name that the service was sent with, of which a character may not be in our name."""
-        return self._service_names.get(series.id, series.service)
+        return name_of_service(series.service, self._service_names.get(series.id, ""))
 
     def labels(self, key: str) -> Mapping[int, str]:
         """Return the values of a label by series. A `_` in the key also stands for a dot."""
-        if key in {SERVICE_NAME, PROFILE_NAME}:
+        if is_hidden(key):
             return {}
         found = self.index.values_by_series(key)
         if found or "_" not in key:
@@ -193,7 +194,7 @@ class Series:
         others: defaultdict[tuple[str, str], list[StoredSeries]] = defaultdict(list)
         for series in self.stored:
             (groups if series.id in match.series else others)[series.service, series.type].append(series)
-        own = [m for m in matchers if m.name not in TYPE_LABELS and m.name != SERVICE_NAME]
+        own = [m for m in matchers if m.name != SERVICE_NAME and not is_hidden(m.name)]
         conditions = tuple(self._condition(matcher) for matcher in own)
         selections = []
         for (service, type_), chosen in sorted(groups.items()):

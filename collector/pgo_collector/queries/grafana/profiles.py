@@ -13,12 +13,11 @@ from pgo_collector.engine.sample_types import Kind, read_kinds
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.keys import Scope
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.profile_types import OTHER
+from pgo_collector.model.reserved_labels import PROFILE_NAME, name_of_profile
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import Series as BlobSeries
 from pgo_collector.queries.fleet import MAX_SERVICES
 from pgo_collector.queries.grafana.matching import (
-    PROFILE_NAME,
     KindKey,
     Kinds,
     Match,
@@ -129,7 +128,7 @@ class Profiles:
         kinds = await until_none_is_gone(lambda: self._kinds_of_newest(series.index, selections))
         found = {}
         for of_blob, kind in kinds:
-            name = dict(of_blob.labels).get(PROFILE_NAME, "") if of_blob.type == OTHER else ""
+            name = name_of_profile(of_blob.type, dict(of_blob.labels).get(PROFILE_NAME, ""))
             found[KindKey(of_blob.service, of_blob.type, name)] = types_read(of_blob.type, name, kind)
         return Kinds(found)
 

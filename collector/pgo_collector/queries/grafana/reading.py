@@ -35,10 +35,10 @@ from pgo_collector.http.keys import Scope
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
+from pgo_collector.model.reserved_labels import SERVICE_NAME, is_hidden, name_of_service
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series as BlobSeries
 from pgo_collector.queries.fleet import Fleet
-from pgo_collector.queries.grafana.matching import HIDDEN, SERVICE_NAME
 from pgo_collector.queries.grafana.profile_types import TYPE_LABELS
 from pgo_collector.queries.grafana.profiles import Profiles, Query, Selected
 from pgo_collector.store.store import not_stored
@@ -230,7 +230,7 @@ class _Groups:
         self._spelled = {
             name: selected.series.spelled(name)
             for name in asked.by
-            if name not in {*TYPE_LABELS, SERVICE_NAME, *HIDDEN}
+            if name != SERVICE_NAME and not is_hidden(name)
         }
         # The time of each point of a selection, and the labels of its group, by the number in the engine.
         self._keys: dict[Selection, list[tuple[GroupLabels, int]]] = {}
@@ -281,7 +281,7 @@ class _Groups:
         own = dict(series.labels)
         values = self._fixed | {name: own.get(key, "") for name, key in self._spelled.items()}
         if SERVICE_NAME in self._asked.by:
-            values[SERVICE_NAME] = own.get(SERVICE_NAME, series.service)
+            values[SERVICE_NAME] = name_of_service(series.service, own.get(SERVICE_NAME, ""))
         return tuple((name, value) for name, value in sorted(values.items()) if value)
 
     def _check(self, count: int) -> None:

@@ -11,6 +11,7 @@ from pgo_collector.http.auth import check_scope, context_of
 from pgo_collector.http.routing import first_values
 from pgo_collector.http.selections import labels_in, parse_time, service_of, times_of, type_of
 from pgo_collector.model.profile_types import TYPES
+from pgo_collector.model.reserved_labels import check_sent
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import Series, parse_label_values, parse_labels
 
@@ -22,7 +23,9 @@ def series_of(request: Request) -> Series:
 
     Raises ParameterInvalid or KeyOutOfScope.
     """
-    return Series(_service_of(request), _type_of(request), parse_labels(_labels_text(request)))
+    series = Series(_service_of(request), _type_of(request), parse_labels(_labels_text(request)))
+    check_sent(*series[:3])
+    return series
 
 
 def created_nanos_of(request: Request) -> int | None:

@@ -18,21 +18,24 @@ from pgo_collector.engine.validation import check_cpu
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.http.auth import context_of
 from pgo_collector.model.profile_types import (
-    BLOCK_DELTA,
     CPU,
-    MEMORY_DELTA,
-    MUTEX_DELTA,
+    DELTAS_BY_NAME,
     OTHER,
     PROCESS_CPU,
-    WALL,
+    TYPES_BY_NAME,
+)
+from pgo_collector.model.reserved_labels import (
+    PRIVATE_PREFIX,
+    PROFILE_NAME,
+    SERVICE_NAME,
+    check_sent,
+    service_called,
 )
 from pgo_collector.model.series import Labels, Series, labels_of_pairs
 
 UNKNOWN_SERVICE = "unknown_service"
 # As many as Pyroscope takes by default.
 _MOST_LABELS = 30
-_LONGEST_SERVICE = 200
-_NOT_IN_SERVICES = re.compile(r"[^A-Za-z0-9._-]")
 _GODELTAPROF = "godeltaprof_"
 # The tenant of clients that name none.
 _ANONYMOUS = "anonymous"
@@ -41,21 +44,6 @@ _DISPLAY_NAMES: Mapping[str, str] = MappingProxyType(
     {"samples": "cpu", "goroutine": "goroutines", "contentions": "mutex_count", "delay": "mutex_duration"}
 )
 _MEMORY = re.compile(r"alloc_|inuse_|(?:space|objects)$")
-
-# The types of cumulative profiles and of deltas, by the name of the profile.
-_CUMULATIVE: Mapping[str, str] = MappingProxyType(
-    {
-        "wall": WALL,
-        "memory": "heap",
-        "block": "block",
-        "mutex": "mutex",
-        "goroutine": "goroutine",
-        "goroutines": "goroutine",
-    }
-)
-_DELTAS: Mapping[str, str] = MappingProxyType(
-    {**_CUMULATIVE, "memory": MEMORY_DELTA, "block": BLOCK_DELTA, "mutex": MUTEX_DELTA}
-)
 
 
 class Sender(NamedTuple):
@@ -82,21 +70,24 @@ class Target:
         """Return the target of a profile that came with these labels. Raises LabelsInvalid.
 
         `__name__` is the profile's name, `service_name` the service, and `__delta__=false` marks what the
-        client has made a delta. Other labels with a name that begins with `__` are left out.
+        client has made a delta. Other labels with a name that begins with `__` are left out, and those that
+        `model.reserved_labels` has are refused.
         """
         pairs = [*labels]
         given = dict(pairs)
-        called = given.get("service_name", "")
-        service = _service_of(called) or sender.service
-        name = given.get("__name__", "")
+        called = given.get(SERVICE_NAME, "").strip()
+        meant = service_called(called)
+        name = given.get("__name__", "").strip()
         plain = name.removeprefix(_GODELTAPROF)
-        kept = [(key, value) for key, value in pairs if not key.startswith("__") and key != "service_name"]
-        if called not in {"", service}:
-            kept.append(("service_name", called))
+        kept = [pair for pair in pairs if pair[0] != SERVICE_NAME and not pair[0].startswith(PRIVATE_PREFIX)]
+        if called != meant != "":
+            kept.append((SERVICE_NAME, called))
         if sender.tenant:
             kept.append(("tenant", sender.tenant))
         is_delta = plain != name or given.get("__delta__") == "false"
-        return cls(service, labels_of_pairs(kept, _MOST_LABELS), plain, is_delta)
+        service, own = meant or sender.service, labels_of_pairs(kept, _MOST_LABELS)
+        check_sent(service, "", own)
+        return cls(service, own, plain, is_delta)
 
     def series(self, header: Header, has_start_lines: bool) -> Series:
         """Return the series of a profile with this header.
@@ -107,10 +98,10 @@ class Target:
         if self.name == PROCESS_CPU:
             type_ = CPU if has_start_lines and _is_cpu(header) else PROCESS_CPU
             return Series(self.service, type_, self.labels)
-        type_ = (_DELTAS if self.is_delta else _CUMULATIVE).get(self.name, OTHER)
+        type_ = (DELTAS_BY_NAME if self.is_delta else TYPES_BY_NAME).get(self.name, OTHER)
         labels = self.labels
         if type_ == OTHER:
-            labels = labels_of_pairs([*labels, ("profile_name", self.name)], _MOST_LABELS + 1)
+            labels = labels_of_pairs([*labels, (PROFILE_NAME, self.name)], _MOST_LABELS + 1)
         return Series(self.service, type_, labels)
 
 
@@ -145,8 +136,3 @@ def _is_cpu(header: Header) -> bool:
     except NotACPUProfile:
         return False
     return True
-
-
-def _service_of(name: str) -> str:
-    """Return a service's name with `-` for each character that names can't have, such as `/`."""
-    return _NOT_IN_SERVICES.sub("-", name).lstrip("._-")[:_LONGEST_SERVICE]

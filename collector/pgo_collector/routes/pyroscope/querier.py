@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import filterfalse
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import Message
@@ -22,7 +23,8 @@ from pgo_collector.http.auth import context_of, require_key
 from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.routing import Routes
-from pgo_collector.queries.grafana.matching import HIDDEN, SERVICE_NAME, Match, Series, Span, check_labels
+from pgo_collector.model.reserved_labels import SERVICE_NAME, is_hidden
+from pgo_collector.queries.grafana.matching import Match, Series, Span, check_labels
 from pgo_collector.queries.grafana.profile_types import TYPE_LABELS, ProfileType
 from pgo_collector.queries.grafana.profiles import Profiles, Query
 from pgo_collector.queries.grafana.reading import Grouping, GroupLabels, Points, Reading, Steps
@@ -130,7 +132,7 @@ class _Querier:
         if not match.series:
             return messages.LabelNamesResponse()
         keys = await asyncio.to_thread(match.names.index.keys, match.ids)
-        names = {*keys, SERVICE_NAME, *TYPE_LABELS} - HIDDEN
+        names = {*filterfalse(is_hidden, keys), SERVICE_NAME, *TYPE_LABELS}
         check_labels(len(names), self._most)
         return messages.LabelNamesResponse(names=sorted(names))
 
@@ -271,7 +273,7 @@ def _values(match: Match, name: str) -> list[str]:
     if name == SERVICE_NAME:
         stored = (series for series in match.names.stored if series.id in match.series)
         return sorted({match.names.service_name(series) for series in stored})
-    if name in HIDDEN or not match.series:
+    if is_hidden(name) or not match.series:
         return []
     return match.names.index.values(match.ids, match.names.spelled(name))
 
@@ -289,9 +291,10 @@ def _label_sets(match: Match, names: Sequence[str], most: int) -> list[tuple[tup
     known: Series = match.names
     if not names:
         keys = known.index.keys(match.ids) if match.series else []
-        names = [*dict.fromkeys(["__profile_type__", "__name__", SERVICE_NAME, *keys])]
+        seen = filterfalse(is_hidden, keys)
+        names = [*dict.fromkeys(["__profile_type__", "__name__", SERVICE_NAME, *seen])]
     check_labels(len(names), most)
-    own = {name: known.labels(name) for name in names if name not in {*TYPE_LABELS, SERVICE_NAME, *HIDDEN}}
+    own = {name: known.labels(name) for name in names if name != SERVICE_NAME and not is_hidden(name)}
     by_type = [name for name in names if name in TYPE_LABELS]
     of_series: set[_LabelSet] = set()
     for series in known.stored:
