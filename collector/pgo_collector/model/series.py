@@ -73,7 +73,7 @@ class Series(NamedTuple):
 
     def check_path(self) -> None:
         """Raise LabelsInvalid if the paths of the series' blobs would be too long."""
-        length = len(self.folders)
+        length = len(f"{self.service}/{self.type}/{self.labels_text}")
         if length > LONGEST_SERIES:
             raise LabelsInvalid(
                 f"service, type and labels make a path of {length} bytes; the limit is {LONGEST_SERIES}:"

@@ -195,7 +195,7 @@ async def _serve(settings: Settings) -> None:
             progress=gate.progress,
             stopping=stopping,
         )
-        working = asyncio.create_task(_run_app(app, gate, serving))
+        working = asyncio.create_task(_run_app(app, gate, server, serving))
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
         if not gate.is_open:  # it stops before it is ready, or can't start
             working.cancel()
@@ -208,13 +208,17 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _run_app(
-    opened: AbstractAsyncContextManager[ASGIApp], gate: StartGate, serving: asyncio.Task[None]
+    opened: AbstractAsyncContextManager[ASGIApp],
+    gate: StartGate,
+    server: uvicorn.Server,
+    serving: asyncio.Task[None],
 ) -> None:
     """Open the application, and pass requests to it until the server has stopped. Raises CannotStart."""
     async with opened as app:
         # Modules and routes live as long as the process; no collection need walk them, nor its end.
         gc.freeze()
         gate.open(app)
+        server.config.loaded_app = app  # new connections needn't pass the gate
         _log.info("serving")
         await asyncio.wait({serving})
 

@@ -210,7 +210,9 @@ class _Worker:
         Raises TaskOutOfMemory, TaskTooSlow, WorkerLost, and OSError or EOFError.
         """
         for _ in range(_ATTEMPTS):
-            process = await self._running(name)
+            process = self._process
+            if process is None or process.channel.is_lost:
+                process = await self._started(name)
             try:
                 return await self._ask(process, task)
             except ChannelLost:
@@ -251,21 +253,19 @@ class _Worker:
             asking.cancel()
         return asking.result()
 
-    async def _running(self, name: str) -> Process:
-        """Return the process, a new one if there is none. Raises OSError or EOFError."""
-        process = self._process
-        if process is not None and process.channel.is_lost:
+    async def _started(self, name: str) -> Process:
+        """Return a new process in place of one that is lost, if there was one. Raises OSError or EOFError."""
+        if (process := self._process) is not None:
             if process.channel.is_ending:
                 _log.warning("worker memory exceeded")
                 await self._end(process, "out_of_memory")
             else:
                 with suppress(TaskOutOfMemory):  # this task hasn't begun, so it didn't take the memory
                     await self._died(process, name)
-        if self._process is None:
-            self.rows_used.value = 0
-            self._oom_kills = await asyncio.to_thread(oom_kills)
-            with span("workers", "start process"):
-                self._process = await Process.start(self._bounds, self._rows_folder, self.rows_used)
+        self.rows_used.value = 0
+        self._oom_kills = await asyncio.to_thread(oom_kills)
+        with span("workers", "start process"):
+            self._process = await Process.start(self._bounds, self._rows_folder, self.rows_used)
         return self._process
 
     async def _died(self, process: Process, name: str) -> None:

@@ -37,10 +37,7 @@ class StepTimes:
     Functions that take one add to it. `intern` is the numbering in a `Collection`.
     """
 
-    __slots__ = ("decode", "inflate", "intern")
-
-    def __init__(self) -> None:
-        self.inflate = self.decode = self.intern = 0
+    inflate = decode = intern = 0
 
 
 def decode(data: bytes, limits: Limits = Limits(), times: StepTimes | None = None) -> Profile:
