@@ -130,7 +130,7 @@ async def open_store(
         announcers = (announce,) if settings.webhook_url else ()
         database = database_of(settings)
         await _open(database, settings, progress)
-        claim = claim_of(settings, storage, database)
+        claim = claim_of(settings, folder, storage, database)
         with Store(folder, database, storage, claim) as store:
             progress.begin("making sure that no other catalog counts the profiles")
             await claim.take(await asyncio.to_thread(store.catalog.made_nanos), made_before)

@@ -46,7 +46,9 @@ class Claim(Protocol):
         """
 
     def check(self) -> None:
-        """Raise StorageTaken if it is another catalog's, and OSError if that can't be known. May block."""
+        """Raise StorageTaken if it is another catalog's, and OSError if that can't be known, or if this
+        process doesn't hold its data folder any more. May block.
+        """
 
     async def run(self) -> None:
         """Renew it until cancelled."""
@@ -55,9 +57,11 @@ class Claim(Protocol):
 class BucketClaim:
     """The claim of a bucket and prefix. Take it once, before anything in the bucket is changed."""
 
-    def __init__(self, bucket: Storage, database: Database) -> None:
+    def __init__(self, bucket: Storage, database: Database, folder: Claim) -> None:
+        """Take the bucket, the catalog's database, and the claim of this collector's data folder."""
         self._where = bucket.where()
         self._storage = bucket.area(CLAIM)
+        self._check_folder = folder.check
         self._by = f"{platform.node()}, catalog {database}"
         self._catalog = ""
         # What the object was when it was last looked at, and until when the claim is surely this catalog's.
@@ -91,6 +95,7 @@ class BucketClaim:
 
     def check(self) -> None:
         """Look at the object if that hasn't been done for a while: this machine may have been asleep."""
+        self._check_folder()
         if boot_seconds() > self._sure_until:
             self._renew()
 

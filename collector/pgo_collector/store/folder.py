@@ -28,7 +28,6 @@ from pgo_collector.blobs.files import (
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.blobs.storage import UNDATED
 from pgo_collector.errors import FolderUnusable
-from pgo_collector.store.claim import Claim
 from pgo_collector.traces.trace_store import FILE as TRACES
 
 CATALOG = "catalog.sqlite3"
@@ -36,22 +35,6 @@ LEGACY_SUFFIX = ".pgo"
 _RESTORING = "restoring"
 _LOCK = "lock"
 _log = structlog.get_logger()
-
-
-class _NoClaim:
-    """The claim of a data folder, whose lock keeps others out."""
-
-    async def take(self, catalog: int, before: int | None = None) -> None:
-        """Do nothing."""
-
-    def check(self) -> None:
-        """Do nothing."""
-
-    async def run(self) -> None:
-        """Do nothing."""
-
-
-NO_CLAIM: Claim = _NoClaim()
 
 
 class DataFolder:
@@ -215,6 +198,19 @@ class DataFolder:
                 yield path
             elif path not in ours and not path.name.startswith(databases):
                 log_unknown_file(str(path))
+
+
+class FolderClaim:
+    """The claim of the blobs in a data folder: its lock, which keeps others out."""
+
+    def __init__(self, folder: DataFolder) -> None:
+        self.check = folder.check_held
+
+    async def take(self, catalog: int, before: int | None = None) -> None:
+        """Do nothing."""
+
+    async def run(self) -> None:
+        """Do nothing."""
 
 
 def folder_storage(path: Path) -> FolderStorage:

@@ -33,7 +33,7 @@ from pgo_collector.errors import (
 from pgo_collector.model.series import BlobName
 from pgo_collector.settings import Settings
 from pgo_collector.store.claim import BucketClaim, Claim
-from pgo_collector.store.folder import CATALOG, NO_CLAIM, DataFolder, folder_storage
+from pgo_collector.store.folder import CATALOG, DataFolder, FolderClaim, folder_storage
 from pgo_collector.traces.spans import at, place, span
 
 P = ParamSpec("P")
@@ -53,11 +53,11 @@ class Store:
     """
 
     def __init__(
-        self, folder: DataFolder, database: Database, storage: Storage, claim: Claim = NO_CLAIM
+        self, folder: DataFolder, database: Database, storage: Storage, claim: Claim | None = None
     ) -> None:
         """Take an open database."""
         self.folder = folder
-        self.claim = claim
+        self.claim = claim or FolderClaim(folder)
         self.blobs = Blobs(storage)
         self.catalog = Catalog(database)
         self.writer = ThreadPoolExecutor(1, "writer")
@@ -95,7 +95,7 @@ class Store:
             if there is not None:
                 there.add("store", "queue", asked)
             with at(there), span("store", function.__name__.strip("_")):
-                self.check_held()
+                self.claim.check()
                 return function(*args, **kwargs)
 
         writing = writer.submit(write)
@@ -114,11 +114,6 @@ class Store:
             yield part
         finally:
             await asyncio.to_thread(delete_part, part)
-
-    def check_held(self) -> None:
-        """Raise OSError if this process no longer holds the data folder or the claim of the bucket."""
-        self.folder.check_held()
-        self.claim.check()
 
     def counted(self, names: Iterable[BlobName]) -> dict[BlobName, bool]:
         """Return the profiles that are counted, and whether the blob that counts each is there."""
@@ -146,9 +141,10 @@ def storage_at(place: str, settings: Settings) -> Storage:
     return open_bucket(Bucket(place, settings.storage_seconds, settings.storage_requests))
 
 
-def claim_of(settings: Settings, storage: Storage, database: Database) -> Claim:
+def claim_of(settings: Settings, folder: DataFolder, storage: Storage, database: Database) -> Claim:
     """Return the claim of the storage: of a bucket, or of the data folder."""
-    return BucketClaim(storage, database) if settings.storage else NO_CLAIM
+    own = FolderClaim(folder)
+    return BucketClaim(storage, database, own) if settings.storage else own
 
 
 def database_of(settings: Settings) -> Database:

@@ -118,7 +118,7 @@ class Commits:
             results: Sequence[Submitted | Exception]
             try:
                 with shared([*filter(None, places)]), span("store", "commit", profiles=len(batch)):
-                    self._store.check_held()
+                    self._store.claim.check()
                     results = self.group_commit.commit(submissions)
             except Exception as error:  # noqa: BLE001 - the callers that wait get it
                 results = [error] * len(futures)

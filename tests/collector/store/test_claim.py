@@ -9,6 +9,8 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pgo_collector.blobs.folder import FolderStorage
@@ -28,6 +30,8 @@ _FASTER = 40
 WATCH_SECONDS, SURE_SECONDS, RENEWAL_SECONDS = 50 / _FASTER, 40 / _FASTER, 15 / _FASTER
 ONE, OTHER = 1_795_000_000_000_000_000, 1_795_000_000_000_000_001
 WAITING = "waiting for bucket"
+# The claim of a data folder that nobody else wants.
+HELD: Any = SimpleNamespace(check=lambda: None)
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStorage:
 
 
 def claim_of(bucket: FolderStorage) -> BucketClaim:
-    return BucketClaim(bucket, SQLite(bucket.root / "catalog"))
+    return BucketClaim(bucket, SQLite(bucket.root / "catalog"), HELD)
 
 
 def stored(bucket: FolderStorage) -> Path:
