@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import secrets
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from pgo_collector.traces.spans import span
 PART_SUFFIX = ".part"
 FOLDER_MODE = 0o750
 _LIBC = ctypes.CDLL(None, use_errno=True)
-# The parts that couldn't be deleted yet, those that were tried longest ago first.
-_left: dict[Path, None] = {}
+# The parts that couldn't be deleted yet, those that were tried longest ago first. Several threads use it.
+_left: deque[Path] = deque()
 _log = structlog.get_logger()
 
 
@@ -34,16 +35,15 @@ def delete_part(part: Path) -> OSError | None:
     try:
         part.unlink(missing_ok=True)
     except OSError as error:
-        if part not in _left:
-            _left[part] = None
-            log_not_deleted(str(part), error)
+        _left.append(part)
+        log_not_deleted(str(part), error)
         return error
-    if (again := next(iter(_left), None)) is not None:
-        _left.pop(again, None)
+    with suppress(IndexError):
+        again = _left.popleft()
         try:
             again.unlink(missing_ok=True)
         except OSError:
-            _left[again] = None
+            _left.append(again)
     return None
 
 
