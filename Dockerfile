@@ -23,7 +23,7 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/whe
 
 FROM python:3.11-slim-bookworm
 RUN useradd --system --uid 10001 --user-group --no-create-home collector \
-    && install -d -o collector -g collector -m 0750 /data
+    && install -d -o collector -g collector -m 0700 /data
 COPY --from=build /opt/pgo-collector /opt/pgo-collector
 ENV PATH=/opt/pgo-collector/bin:$PATH \
     PGOF_BIND_ADDRESS=:8080 \

@@ -78,6 +78,8 @@ EVENTS: Mapping[str, str] = {
     "not ready": "Somebody asked `/readyz`, and parts that requests need fail.",
     "ready again": "Somebody asked `/readyz`, and nothing fails any more.",
     "unknown file ignored": "The collector didn't make this file or object, and leaves it alone.",
+    "data folder made private": "Others than the server's user had rights to the data folder, or to what is"
+    " directly in it (`opened`). They have none now. What they have read, they know.",
     "lock file replaced": "Somebody deleted or replaced `lock`. No other process could use the folder"
     " meanwhile.",
     "folder lock unsupported": "The file system can't lock the data folder, only files in it. Don't delete"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Self, cast
 
 from pgo_collector.blobs.blobs import inputs_are_whole
-from pgo_collector.blobs.files import delete_part, make_folder
+from pgo_collector.blobs.files import FOLDER_MODE, delete_part, make_folder
 from pgo_collector.errors import CopyDamaged
 
 _CHUNK_BYTES = 1 << 20
@@ -82,7 +82,7 @@ class Folder:
         parts = name.split("/")[:-1]
         for count in range(1, len(parts) + 1):
             with suppress(FileExistsError):
-                os.mkdir("/".join(parts[:count]), 0o750, dir_fd=self._descriptor)
+                os.mkdir("/".join(parts[:count]), FOLDER_MODE, dir_fd=self._descriptor)
 
 
 def put(content: bytes, part: Path, path: Path) -> None:

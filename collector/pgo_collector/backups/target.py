@@ -61,7 +61,7 @@ class Target:
         """
         self.path = path
         self._files = path / "files"
-        self._lock = os.open(path / "lock", os.O_RDONLY if to_read else os.O_RDWR | os.O_CREAT, 0o640)
+        self._lock = os.open(path / "lock", os.O_RDONLY if to_read else os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, (fcntl.LOCK_SH if to_read else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -14,7 +14,7 @@ import structlog
 from pgo_collector.traces.spans import span
 
 PART_SUFFIX = ".part"
-FOLDER_MODE = 0o750
+FOLDER_MODE = 0o700
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # The parts that couldn't be deleted yet, those that were tried longest ago first. Several threads use it.
 _left: deque[Path] = deque()
@@ -72,7 +72,7 @@ def sync_file(path: Path) -> None:
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a new file and make its content durable. Raises FileExistsError if it is there."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         left = memoryview(content)
         while left:

@@ -106,7 +106,7 @@ class Database(Protocol):
         """Check that everything is as it was written. Raises CatalogUnreadable."""
 
     def clear(self) -> None:
-        """Replace all tables but the outbox, which can't be rebuilt from the blobs, by empty ones.
+        """Replace all tables but `KEPT`, which can't be rebuilt from the blobs, by empty ones.
 
         Raises CatalogUnreadable.
         """

@@ -38,7 +38,7 @@ from pgo_collector.catalog.statements import (
     driver_errors,
     trace_statements,
 )
-from pgo_collector.catalog.tables import CHANGES, METADATA, OUTBOX
+from pgo_collector.catalog.tables import CHANGES, KEPT, METADATA
 from pgo_collector.errors import BackupUnusable, CatalogInUse, CatalogUnreadable
 
 T = TypeVar("T")
@@ -223,11 +223,11 @@ class PostgreSQL:
         """Do nothing: PostgreSQL looks after its files."""
 
     def clear(self) -> None:
-        """Replace all tables but the outbox by empty ones. Raises CatalogUnreadable."""
+        """Replace all tables but `KEPT` by empty ones. Raises CatalogUnreadable."""
         try:
             with self.writing() as connection:
                 if self.version(connection) != NO_VERSION:
-                    METADATA.drop_all(connection, [t for t in METADATA.sorted_tables if t is not OUTBOX])
+                    METADATA.drop_all(connection, [t for t in METADATA.sorted_tables if t not in KEPT])
                     create_tables(connection, checkfirst=True)
         except sa.exc.SQLAlchemyError as error:
             raise self._unreadable(error) from error

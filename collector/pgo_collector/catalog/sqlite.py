@@ -29,7 +29,7 @@ from pgo_collector.catalog.migrations import (
     upgrade,
 )
 from pgo_collector.catalog.statements import driver_errors, trace_statement, trace_statements
-from pgo_collector.catalog.tables import OUTBOX
+from pgo_collector.catalog.tables import KEPT
 from pgo_collector.errors import BackupUnusable, CatalogUnreadable
 from pgo_collector.traces.spans import place
 
@@ -186,7 +186,7 @@ class SQLite:
             raise CatalogUnreadable(f"catalog {self._path}: it is damaged: {found}; {REINDEX}")
 
     def clear(self) -> None:
-        """Replace all tables but the outbox by empty ones; delete the whole file if it is damaged."""
+        """Replace all tables but `KEPT` by empty ones; delete the whole file if it is damaged."""
         try:
             with self.writing() as connection:
                 found = _damage_in(connection)
@@ -249,10 +249,11 @@ def _damage_in(connection: sa.Connection) -> str:
 
 
 def _remake_tables(connection: sa.Connection) -> bool:
-    """Replace all tables but the outbox by empty ones; return whether there were any."""
+    """Replace all tables but `KEPT` by empty ones; return whether there were any."""
     connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
     old = sa.MetaData()
-    old.reflect(connection, only=lambda name, _: name != OUTBOX.name)
+    kept = {table.name for table in KEPT}
+    old.reflect(connection, only=lambda name, _: name not in kept)
     old.drop_all(connection)
     create_tables(connection, checkfirst=True)
     _note_major(connection)

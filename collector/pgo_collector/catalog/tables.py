@@ -138,6 +138,23 @@ OUTBOX = sa.Table(
     sa.Column("due_nanos", sa.BigInteger, nullable=False, index=True),
 )
 
+# Sessions of the pages that ended before their time, by signature, until that time in seconds since 1970. As
+# they can't be rebuilt either, this table survives a rebuild, too. See `ended_sessions`.
+ENDED_SESSIONS = sa.Table(
+    "ended_sessions",
+    METADATA,
+    sa.Column("signature", _TEXT, primary_key=True),
+    sa.Column("ends", sa.BigInteger, nullable=False),
+)
+
+# The tables that a rebuild from the blobs leaves as they are.
+KEPT = (OUTBOX, ENDED_SESSIONS)
+
+# When retention last ran by a clock that it trusts, in ns since 1970: one row, or none. See `upkeep.clock`.
+RETENTION = sa.Table(
+    "retention", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True, autoincrement=False)
+)
+
 # Leases: rights to do something that only one collector may do at a time. See `leases`.
 LEASES = sa.Table(
     "leases",

@@ -7,6 +7,7 @@ import os
 import pwd
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from math import inf, isfinite
@@ -15,7 +16,7 @@ from pathlib import Path
 from pgo_collector.blobs.files import sync_file, sync_folder
 from pgo_collector.checks import Finding
 from pgo_collector.settings import Settings
-from pgo_collector.store.folder import is_being_restored
+from pgo_collector.store.folder import OTHERS, is_being_restored, open_to_others
 
 _MEGABYTE = 1 << 20
 _LITTLE_BYTES = 256 * _MEGABYTE
@@ -33,7 +34,7 @@ def check_folder(settings: Settings) -> Iterator[Finding]:
         if os.access(above, os.W_OK | os.X_OK):
             yield Finding("data folder", "ok", f"{path} isn't there yet; the start makes it")
         else:
-            fix = f"make it for the user that runs the server: install -d -o USER -m 0750 {path}"
+            fix = f"make it for the user that runs the server: install -d -o USER -m 0700 {path}"
             yield Finding("data folder", "fails", f"{path} can't be made by {_me()}", fix)
         return
     if is_being_restored(path):
@@ -41,6 +42,7 @@ def check_folder(settings: Settings) -> Iterator[Finding]:
         yield Finding("data folder", "fails", f"a restore into {path} was interrupted", fix)
         return
     yield _owner(path)
+    yield _privacy(path)
     yield _rights(path)
 
 
@@ -90,6 +92,20 @@ def _owner(path: Path) -> Finding:
         fix = f"run it as the server's user (`setpriv --reuid {owner} --clear-groups`): root may do anything"
         return Finding("owner", "warning", detail, fix)
     return Finding("owner", "warning", detail, f"chown -R {_me()} {path}, if this is the server's user")
+
+
+def _privacy(path: Path) -> Finding:
+    """Check whether others than the server's user can read what is in the folder."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if not mode & OTHERS:
+        return Finding("privacy", "ok", f"only its user can use {path}")
+    opened: list[str] = []
+    with suppress(OSError):  # it isn't a folder, or this user can't list it: the next check says so
+        opened = [each.name for each, _ in open_to_others(path) if each != path]
+    if not opened:
+        return Finding("privacy", "ok", f"only its user can use what is in {path}")
+    detail = f"others than its user may use {path} (mode {mode:04o}), and in it {', '.join(sorted(opened))}"
+    return Finding("privacy", "warning", detail, f"chmod go= {path} {path}/*; the next start does it, too")
 
 
 def _rights(path: Path) -> Finding:

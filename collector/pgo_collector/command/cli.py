@@ -8,6 +8,7 @@ where it runs.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from functools import partial
@@ -155,6 +156,7 @@ def _add_trace_commands(commands: argparse._SubParsersAction[argparse.ArgumentPa
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit code, or 2 with the reason on standard error if it can't start."""
     parsed = build_parser().parse_args(arguments)
+    os.umask(0o077)  # what any command writes is for its user alone
     try:
         return parsed.run(parsed) or 0
     except (CannotStart, StorageFails, CatalogFails) as error:

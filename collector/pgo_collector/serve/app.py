@@ -61,7 +61,7 @@ from pgo_collector.submits.submits import Submits
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering, has_speedscope
-from pgo_collector.ui.sessions import Sessions
+from pgo_collector.ui.sessions import Sessions, SessionTokens
 from pgo_collector.ui.site import mount_site
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.throttle import SignInThrottle
@@ -163,7 +163,10 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(report_of_trace_routes(dependencies.tracing))
     include(openapi_routes())
     sources = Sources(
-        sessions=Sessions(merge_keys, _session_secret(settings, store), int(settings.session_hours * 3600)),
+        sessions=Sessions(
+            SessionTokens(merge_keys, _session_secret(settings, store), int(settings.session_hours * 3600)),
+            store,
+        ),
         throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
         rendering=Rendering(bulk_progress),
         fleet=fleet,

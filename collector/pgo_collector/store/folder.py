@@ -9,7 +9,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Self
@@ -34,6 +34,8 @@ CATALOG = "catalog.sqlite3"
 LEGACY_SUFFIX = ".pgo"
 _RESTORING = "restoring"
 _LOCK = "lock"
+# The rights of a file's group, and of all others.
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _log = structlog.get_logger()
 
 
@@ -55,6 +57,8 @@ class DataFolder:
     session.secret    the secret that signs the sessions of the pages
     restoring         there until a restore is complete
     lock              locked with flock, which the kernel releases when the process ends, however it ends
+
+    Only this process's user can use the folder and what is in it.
 
     The folder itself is locked, too, so that another process can't use it when the file `lock` is deleted.
     """
@@ -96,6 +100,7 @@ class DataFolder:
                 self.rows, self.start_lines, self.undated,
             ):  # fmt: skip
                 make_folder(folder)
+            _make_private(path)
             # An earlier process may have died before a folder that it had made was durable.
             sync_all(path)
         except FolderUnusable:
@@ -252,13 +257,38 @@ def restoring(path: Path) -> Iterator[DataFolder]:
 
 def _lock_file(lock: Path) -> int:
     """Lock a file, made if it is missing; return its descriptor. Raises OSError; see flock(2)."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o640)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _make_private(path: Path) -> None:
+    """Take from all others the rights to a data folder, and to the files and folders directly in it.
+
+    The folder may be another user's, as the root of a volume is.
+    """
+    opened = []
+    for each, mode in open_to_others(path):
+        with suppress(OSError):
+            each.chmod(mode & ~OTHERS)
+            opened.append(each.name)
+    if opened:
+        _log.warning("data folder made private", folder=str(path), opened=opened)
+
+
+def open_to_others(path: Path) -> Iterator[tuple[Path, int]]:
+    """Yield a data folder, and what is directly in it, with the mode, if others than its user have rights.
+
+    Profiles of pgo-fleet are left out: there may be many, and the start deletes them.
+    """
+    for each in (path, *path.iterdir()):
+        found = each.lstat()
+        if found.st_mode & OTHERS and not stat.S_ISLNK(found.st_mode) and each.suffix != LEGACY_SUFFIX:
+            yield each, stat.S_IMODE(found.st_mode)
 
 
 def _lock_folder(folder: int) -> None:

@@ -1,25 +1,65 @@
-"""Sessions: signed tokens that a browser holds in place of a key. The server stores none of them.
+"""Sessions: signed tokens that a browser holds in place of a key.
 
-A token has the key's fingerprint and the time when it ends. It is signed with the server's secret over the
-key's digest and that time. A session ends early if its key is removed from the keys file, since the signature
-can't be checked without the key's digest.
+A token has the key's fingerprint, the time when it ends, and a random number. It is signed with the server's
+secret over the key's digest, that time and that number. A session ends early if its key is removed from the
+keys file, since the signature can't be checked without the key's digest, and by `Sessions.end`: the server
+stores which have ended, and no others.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
+import secrets
 import time
 from dataclasses import dataclass
 
-from pgo_collector.http.keys import Key, KeyFile
+from sqlalchemy.exc import SQLAlchemyError
 
-_TOKEN = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})", re.ASCII)
+from pgo_collector.catalog.ended_sessions import EndedSessions
+from pgo_collector.http.keys import Key, KeyFile
+from pgo_collector.store.store import Store, catalog_fails, not_stored
+
+_TOKEN = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{16})\.([0-9a-f]{64})", re.ASCII)
+
+
+class Sessions:
+    """The sessions of visitors; an end holds on all collectors that share the catalog."""
+
+    def __init__(self, tokens: SessionTokens, store: Store) -> None:
+        self.tokens = tokens
+        self._store = store
+        self._ended = EndedSessions(store.catalog)
+
+    async def key_of(self, token: str) -> Key | None:
+        """Return the key of a session; None if there is no such session any more. Raises CatalogFails."""
+        key = self.tokens.key_of(token)
+        if key is None:
+            return None
+        try:
+            has_ended = await asyncio.to_thread(self._ended.includes, _signature_of(token))
+        except SQLAlchemyError as error:
+            raise catalog_fails(error) from error
+        return None if has_ended else key
+
+    async def end(self, token: str) -> None:
+        """End a session, if the token is of one. Raises NotStored or CatalogFails."""
+        if self.tokens.key_of(token) is None:
+            return
+        try:
+            await self._store.write(self._ended.add, _signature_of(token), int(token.split(".")[1]))
+        except (OSError, SQLAlchemyError) as error:
+            raise not_stored("end of the session", error) from error
+
+
+def _signature_of(token: str) -> str:
+    return token.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
-    """Begins and checks sessions for the keys of a file; each lasts `seconds`."""
+class SessionTokens:
+    """Makes and checks tokens of sessions for the keys of a file; each lasts `seconds`."""
 
     keys: KeyFile
     secret: bytes
@@ -27,22 +67,22 @@ class Sessions:
 
     def begin(self, key: Key) -> str:
         """Return the token of a new session of a key."""
-        ends = str(int(time.time()) + self.seconds)
-        return f"{key.fingerprint}.{ends}.{self._signature(key, ends)}"
+        ends, number = str(int(time.time()) + self.seconds), secrets.token_hex(8)
+        return f"{key.fingerprint}.{ends}.{number}.{self._signature(key, ends, number)}"
 
     def key_of(self, token: str) -> Key | None:
         """Return the key of a session; None if the token is invalid, has ended, or its key is removed."""
         found = _TOKEN.fullmatch(token)
         if found is None:
             return None
-        fingerprint, ends, signature = found.groups()
+        fingerprint, ends, number, signature = found.groups()
         for key in self.keys.keys.keys:
             is_signed = key.fingerprint == fingerprint and hmac.compare_digest(
-                self._signature(key, ends), signature
+                self._signature(key, ends, number), signature
             )
             if is_signed and int(ends) > time.time():
                 return key
         return None
 
-    def _signature(self, key: Key, ends: str) -> str:
-        return hmac.new(self.secret, key.digest + ends.encode(), "sha256").hexdigest()
+    def _signature(self, key: Key, ends: str, number: str) -> str:
+        return hmac.new(self.secret, key.digest + f"{ends}.{number}".encode(), "sha256").hexdigest()

@@ -13,7 +13,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from pgo_collector.catalog import migrations
 from pgo_collector.catalog.migrations import VERSION, VERSIONS
-from pgo_collector.catalog.tables import CHANGES, LEASES, METADATA
+from pgo_collector.catalog.tables import CHANGES, ENDED_SESSIONS, LEASES, METADATA, RETENTION
 
 from tests.collector.starting.test_start import DATA_FOLDERS
 from tests.faults.stacks import profile_of, tally
@@ -121,7 +121,7 @@ def test_a_catalog_of_this_major_version_from_before_migrations_stays(server: Se
     server.stop()
     with server.catalog() as catalog:
         assert catalog.exec_driver_sql("PRAGMA user_version").scalar_one() == VERSION.major
-        for table in (VERSIONS, LEASES, CHANGES):
+        for table in (VERSIONS, LEASES, CHANGES, ENDED_SESSIONS, RETENTION):
             table.drop(catalog)
     server.start()
     assert not server.events(MADE_ANEW)

@@ -99,7 +99,8 @@ def test_a_catalog_from_before_there_were_events_is_kept_as_it_is(hooked: Server
     send(hooked, "a", "b")
     hooked.stop()
     with hooked.catalog() as catalog:
-        for table in ("outbox", "made", "leases", "changes", "catalog_version"):
+        tables = "outbox", "made", "leases", "changes", "ended_sessions", "retention", "catalog_version"
+        for table in tables:
             catalog.exec_driver_sql(f"DROP TABLE {table}")
         catalog.exec_driver_sql("PRAGMA user_version = 4")
     with Receiver() as receiver:

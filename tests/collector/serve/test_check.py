@@ -30,7 +30,7 @@ Found = dict[str, tuple[str, str, str]]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the specification's example
 PARTS = {
     *("settings", "submit keys", "merge keys", "sessions", "webhook", "rules", "binaries", "bulk"),
-    *("owner", "data folder", "disk", "version", "catalog"),
+    *("owner", "privacy", "data folder", "disk", "version", "catalog"),
 }
 
 
@@ -271,6 +271,17 @@ def test_a_full_disk(stopped: Server) -> None:
         assert states(stopped) == {"disk": "warning"}
         (disk / "filler").write_bytes(bytes(24 << 20))
         assert states(stopped) == {"disk": "fails"}
+
+
+def test_a_folder_on_a_volume_whose_root_is_open(filled: Server) -> None:
+    filled.data.chmod(0o2775)  # as the root of a volume with fsGroup
+    for path in filled.data.iterdir():
+        path.chmod(0o700)
+    assert states(filled) == {}
+    (filled.data / "catalog.sqlite3").chmod(0o640)
+    state, detail, fix = checked(filled)["privacy"]
+    assert (state, "(mode 2775), and in it catalog.sqlite3" in detail) == ("warning", True)
+    assert "chmod go=" in fix
 
 
 @needs_root

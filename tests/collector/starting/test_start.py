@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -34,15 +35,54 @@ def drop_catalog(server: Server) -> None:
 
 @pytest.mark.folder
 def test_the_data_folder_is_made_private(server: Server) -> None:
-    assert stat.S_IMODE(server.data.stat().st_mode) == 0o750
-    assert stat.S_IMODE((server.data / "blobs").stat().st_mode) == 0o750
+    assert stat.S_IMODE(server.data.stat().st_mode) == 0o700
+    assert stat.S_IMODE((server.data / "blobs").stat().st_mode) == 0o700
+
+
+@pytest.mark.folder
+def test_nobody_else_can_read_what_is_written(server: Server) -> None:
+    for name in "ab":
+        assert server.submit(profile_of(name)).status_code == 204
+    assert server.merge(and_combine="true").status_code == 200
+    server.stop()  # which saves rows
+    opened = {str(path): mode for path in (server.data, *server.data.rglob("*")) if (mode := others(path))}
+    assert opened == {}
+
+
+@pytest.mark.folder
+@pytest.mark.sqlite
+def test_an_open_folder_of_an_earlier_version_is_made_private(server: Server) -> None:
+    server.submit(profile_of("a"))
+    server.stop()
+    for path in (server.data, *server.data.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    (server.data / "link").symlink_to(server.submit_keys)
+    server.submit_keys.chmod(0o644)
+    found = server.run("check").stdout
+    assert re.search(r"^privacy +warning .*mode 0755.*blobs, .*catalog.sqlite3", found, re.MULTILINE)
+    server.start()
+    (line,) = server.events("data folder made private")
+    assert {"data", "blobs", "catalog.sqlite3"} <= {*line["opened"]}
+    assert [
+        path for path in (server.data, *server.data.iterdir()) if not path.is_symlink() and others(path)
+    ] == []
+    assert others(server.submit_keys)
+    assert re.search(r"^privacy +ok ", server.run("check").stdout, re.MULTILINE)
+    server.stop()
+    server.start()
+    assert not server.events("data folder made private")
+
+
+def others(path: Path) -> int:
+    """Return the rights of others than the user."""
+    return stat.S_IMODE(path.lstat().st_mode) & 0o077
 
 
 def test_a_folder_with_the_mode_that_pgo_fleet_gives_is_made_usable(stopped: Server) -> None:
     stopped.data.mkdir(0)
     stopped.data.chmod(0)
     stopped.start()
-    assert stat.S_IMODE(stopped.data.stat().st_mode) == 0o750
+    assert stat.S_IMODE(stopped.data.stat().st_mode) == 0o700
 
 
 def test_a_second_process_on_the_folder_is_refused(server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import time
@@ -437,7 +438,11 @@ def command(
             monkeypatch.setenv(name, value)
 
     def run(*arguments: str, code: int = 0) -> str:
-        assert main([*arguments]) == code
+        umask = os.umask(0)
+        try:
+            assert main([*arguments]) == code
+        finally:
+            os.umask(umask)
         return "".join(capsys.readouterr())
 
     return run

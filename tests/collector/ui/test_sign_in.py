@@ -8,11 +8,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
+from pgo_collector.catalog.tables import ENDED_SESSIONS
 from pgo_collector.http.keys import Key, KeyFile, digest_of
 from pgo_collector.ui import throttle
-from pgo_collector.ui.sessions import Sessions
+from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.ui.throttle import SignInThrottle
 from starlette.requests import Request
 
@@ -76,11 +78,46 @@ def test_a_key_in_the_header_is_for_the_api(stored: Server) -> None:
     assert stored.client.get("/ui/", headers=bearer(Server.merge_key)).status_code == 303
 
 
-def test_signing_out_forgets_the_session(stored: Server) -> None:
-    visitor = Visitor(stored)
-    assert visitor.get("/ui/").status_code == 200
+def copy_of(visitor: Visitor, server: Server) -> Visitor:
+    """Return a visitor with the same cookies."""
+    copy = Visitor(server, key=None)
+    copy.cookies.update(visitor.cookies)
+    return copy
+
+
+def test_signing_out_ends_the_session_and_copies_of_it(stored: Server) -> None:
+    visitor, another = Visitor(stored), Visitor(stored)
+    copy = copy_of(visitor, stored)
+    assert visitor.get("/ui/").status_code == copy.get("/ui/").status_code == 200
     assert visitor.post("/ui/sign-out").status_code == 303
-    assert visitor.get("/ui/").status_code == 303
+    for path in ("/ui/", "/ui/services/checkout"):
+        assert visitor.get(path).status_code == copy.get(path).status_code == 303
+        assert another.get(path).status_code == 200
+    assert copy.post("/ui/sign-out").status_code == 303
+
+
+def test_the_end_of_a_session_outlives_a_restart_and_a_rebuild_of_the_catalog(stopped: Server) -> None:
+    stopped.environment["PGOF_SESSION_HOURS"] = str(2 / 3600)
+    stopped.start()
+    short = Visitor(stopped)
+    short.post("/ui/sign-out")
+    stopped.environment["PGOF_SESSION_HOURS"] = "1"
+    stopped.restart()
+    visitor, stays = Visitor(stopped), Visitor(stopped)
+    copy = copy_of(visitor, stopped)
+    visitor.post("/ui/sign-out")
+    stopped.restart()
+    assert copy.get("/ui/").status_code == 303
+    stopped.stop()
+    stopped.reindex()
+    stopped.start()
+    assert copy.get("/ui/").status_code == 303
+    assert stays.get("/ui/").status_code == 200
+    time.sleep(2)
+    stays.post("/ui/sign-out")
+    with stopped.catalog() as catalog:  # the first is forgotten, as it would have ended by now
+        assert len(catalog.execute(sa.select(ENDED_SESSIONS)).all()) == 2
+    assert stays.get("/ui/").status_code == 303
 
 
 @pytest.mark.parametrize("path", ["/ui/sign-in", "/ui/sign-out"])
@@ -292,22 +329,22 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> KeyFile:
 
 def test_a_session_is_over_when_it_ends(keys: KeyFile) -> None:
     key = Key(digest_of(b"one"))
-    assert Sessions(keys, b"secret", 60).key_of(Sessions(keys, b"secret", 60).begin(key)) == key
-    assert Sessions(keys, b"secret", 0).key_of(Sessions(keys, b"secret", 0).begin(key)) is None
+    assert SessionTokens(keys, b"secret", 60).key_of(SessionTokens(keys, b"secret", 60).begin(key)) == key
+    assert SessionTokens(keys, b"secret", 0).key_of(SessionTokens(keys, b"secret", 0).begin(key)) is None
 
 
 def test_a_session_is_of_one_secret_and_one_key(keys: KeyFile) -> None:
-    sessions = Sessions(keys, b"secret", 60)
+    sessions = SessionTokens(keys, b"secret", 60)
     token = sessions.begin(Key(digest_of(b"one")))
-    assert Sessions(keys, b"another", 60).key_of(token) is None
+    assert SessionTokens(keys, b"another", 60).key_of(token) is None
     assert sessions.key_of(sessions.begin(Key(digest_of(b"three")))) is None
-    _, ends, signature = token.split(".")
-    assert sessions.key_of(f"{Key(digest_of(b'two')).fingerprint}.{ends}.{signature}") is None
+    _, _, signed = token.partition(".")
+    assert sessions.key_of(f"{Key(digest_of(b'two')).fingerprint}.{signed}") is None
 
 
 @given(st.data())
 def test_whatever_is_changed_in_a_session_ends_it(keys: KeyFile, data: st.DataObject) -> None:
-    sessions = Sessions(keys, b"secret", 60)
+    sessions = SessionTokens(keys, b"secret", 60)
     token = sessions.begin(Key(digest_of(b"one")))
     at = data.draw(st.integers(0, len(token) - 1))
     other = data.draw(st.characters().filter(lambda letter: letter != token[at]))
@@ -316,4 +353,4 @@ def test_whatever_is_changed_in_a_session_ends_it(keys: KeyFile, data: st.DataOb
 
 @given(st.text())
 def test_no_text_is_a_session_by_chance(keys: KeyFile, text: str) -> None:
-    assert Sessions(keys, b"secret", 60).key_of(text) is None
+    assert SessionTokens(keys, b"secret", 60).key_of(text) is None

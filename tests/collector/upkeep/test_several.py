@@ -28,6 +28,7 @@ from pgo_collector.store.store import database_of
 from tests.catalogs import Files, SharedSchema
 from tests.collector.http.test_routes import assert_problem
 from tests.collector.middle import Middle
+from tests.collector.visitor import Visitor
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.interop.postgres_cluster import Cluster
@@ -97,6 +98,19 @@ def blob_count(server: Server, gateway: Gateway) -> int:
         client_options={"allow_http": True},
     )
     return sum(each["path"].endswith(BLOB_SUFFIX) for page in obstore.list(store) for each in page)
+
+
+def test_signing_out_at_one_collector_ends_the_session_at_all(
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("s" * 32)
+    settings = {"PGOF_SESSION_SECRET_FILE": str(tmp_path / "secret")}
+    with collectors(gateway, postgres, tmp_path, 2, **settings) as (one, other):
+        visitor, copy = Visitor(one), Visitor(other, key=None)
+        copy.cookies.update(visitor.cookies)
+        assert copy.get("/ui/").status_code == 200
+        assert visitor.post("/ui/sign-out").status_code == 303
+        assert copy.get("/ui/").status_code == 303
 
 
 def test_each_collector_serves_what_any_has_stored(three: list[Server]) -> None:

@@ -37,7 +37,7 @@ class Version(NamedTuple):
 
 
 # The version of the tables in `tables`. Raise it with every change there, and add the step to `versions`.
-VERSION = Version(5, 1)
+VERSION = Version(5, 2)
 # The first version from which there are steps.
 FIRST_VERSION = Version(4, 0)
 # The version where there are no tables.

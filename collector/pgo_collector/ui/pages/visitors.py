@@ -27,7 +27,7 @@ def require_session(sessions: Sessions) -> Check:
     """Return a check that notes the key of the session cookie. It raises KeyRefused if there is none."""
 
     async def check(request: Request) -> None:
-        key = sessions.key_of(request.cookies.get(_COOKIE, ""))
+        key = await sessions.key_of(request.cookies.get(_COOKIE, ""))
         if key is None:
             raise KeyRefused("sign in with a key for merges")
         context_of(request).key = key
@@ -91,7 +91,7 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
         if seconds := throttle.seconds_of_address(request):
             return await throttled_page(request, after, seconds)
         offered = form.get("key", "").strip().encode()
-        key = sessions.keys.keys.match(offered)
+        key = sessions.tokens.keys.keys.match(offered)
         if key is None:
             if seconds := throttle.note_wrong(request, offered):
                 return await throttled_page(request, after, seconds)
@@ -100,8 +100,8 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
         answer = RedirectResponse(_own_page(form.get("next", HOME)), HTTPStatus.SEE_OTHER)
         answer.set_cookie(
             _COOKIE,
-            sessions.begin(key),
-            max_age=sessions.seconds,
+            sessions.tokens.begin(key),
+            max_age=sessions.tokens.seconds,
             path="/ui",
             secure=is_https(request),
             httponly=True,
@@ -112,6 +112,7 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
     @routes.post("/sign-out")
     async def sign_out(request: Request) -> Response:
         check_same_site(request)
+        await sessions.end(request.cookies.get(_COOKIE, ""))
         answer = RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
         answer.delete_cookie(_COOKIE, path="/ui", secure=is_https(request), httponly=True, samesite="strict")
         return answer
