@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import secrets
-from collections import deque
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 
 import structlog
 
@@ -16,8 +16,9 @@ from pgo_collector.traces.spans import span
 PART_SUFFIX = ".part"
 FOLDER_MODE = 0o700
 _LIBC = ctypes.CDLL(None, use_errno=True)
-# The parts that couldn't be deleted yet, those that were tried longest ago first. Several threads use it.
-_left: deque[Path] = deque()
+# The parts that couldn't be deleted yet, those that were tried longest ago first, and the lock of the dict.
+_left: dict[Path, None] = {}
+_leaving = Lock()
 _log = structlog.get_logger()
 
 
@@ -35,15 +36,20 @@ def delete_part(part: Path) -> OSError | None:
     try:
         part.unlink(missing_ok=True)
     except OSError as error:
-        _left.append(part)
-        log_not_deleted(str(part), error)
+        with _leaving:
+            is_new = part not in _left
+            _left[part] = None
+        if is_new:
+            log_not_deleted(str(part), error)
         return error
-    with suppress(IndexError):
-        again = _left.popleft()
-        try:
-            again.unlink(missing_ok=True)
-        except OSError:
-            _left.append(again)
+    if _left:
+        with _leaving:
+            again = next(iter(_left), part)
+            _left.pop(again, None)
+            try:
+                again.unlink(missing_ok=True)
+            except OSError:
+                _left[again] = None
     return None
 
 
