@@ -40,6 +40,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── AnswerTooLarge      422
     │   ├── NotComparable       422
     │   ├── TaskOutOfMemory     422
+    │   ├── BodyTooCostly       422
     │   ├── QuotaUsedUp         429
     │   ├── NotStored           500
     │   ├── RulesUnreadable     500
@@ -337,6 +338,10 @@ class TaskOutOfMemory(Refusal, status=422):
             f"this takes more than the {memory_bytes >> 20:,} MiB of memory that a worker process may use for"
             " it (PGOF_WORKER_MEGABYTES); send or select less"
         )
+
+
+class BodyTooCostly(Refusal, status=422):
+    """Reading a submitted body takes more CPU time than its size allows. It isn't tried again."""
 
 
 class NotOffered(Refusal, status=501):

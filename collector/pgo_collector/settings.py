@@ -655,6 +655,16 @@ class Settings(BaseModel):
             " worker that takes longer is replaced, and the request is refused."
         ),
     )
+    body_cpu_seconds: float = Field(
+        default=5,
+        gt=0,
+        le=86_400,
+        description=(
+            "How much CPU time a worker may take to read a submitted body, in seconds a MiB of the body as it"
+            " was sent; a smaller one may take as much as one MiB. Beyond it, the answer is 422. If the merge"
+            " engine isn't compiled, ten times as much."
+        ),
+    )
     bulk: Annotated[str, AfterValidator(_check_bulk)] = Field(
         default=_OWN_WORKERS,
         description=(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from pprof_merge import Header, LimitExceeded, Limits, MalformedProfile, ProfileError, inflate
 from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
 
+from pgo_collector.engine.body_time import BODY_TIME
 from pgo_collector.engine.validation import packed
 from pgo_collector.errors import Refusal
 from pgo_collector.model.facts import Facts
@@ -68,31 +69,32 @@ def pushed_part(part: Path, number: int) -> Path:
 
 
 def validate_pushes(bodies: Sequence[PushBody], limits: Limits) -> list[list[Placed] | Exception]:
-    """Validate pushes together; return for each its profiles, or why it can't be read.
+    """Validate pushes in one task; return for each its profiles, or why it can't be read.
 
     A profile without samples is left out. If the body is in a file, each profile is written to a file beside
     it. A worker may die at any point of this, and the call may be repeated.
     """
-    times = StepTimes()
-    with span("engine", "read pushes", bodies=len(bodies)) as reading:
-        pushes = [_unpacked(body, limits) for body in bodies]
-        inflated = (bare for push in pushes if isinstance(push, list) for bare in _inflated(push, limits))
-        # To the end, since what can't be inflated is then an error in its push.
-        decoded = iter([*summaries(inflated, limits, times)])
-        reading.divide(decode=times.decode)
-    with span("engine", "check and compress"):
-        return [
-            _placed(body, push, decoded, limits) if isinstance(push, list) else push
-            for body, push in zip(bodies, pushes, strict=True)
-        ]
+    return [_validated(body, limits) for body in bodies]
 
 
-def _unpacked(body: PushBody, limits: Limits) -> list[Unpacked] | Exception:
+def _validated(body: PushBody, limits: Limits) -> list[Placed] | Exception:
     try:
-        content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
-        return [*body.unpack(content, limits)]
+        return BODY_TIME.spend(body.content, _read, body, limits)
     except (Refusal, ProfileError, OSError) as error:
         return error.with_traceback(None)
+
+
+def _read(body: PushBody, limits: Limits) -> list[Placed]:
+    """Return the profiles of a push. Raises what `unpack` raises, and OSError."""
+    times = StepTimes()
+    with span("engine", "read push") as reading:
+        content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
+        profiles = [*body.unpack(content, limits)]
+        # To the end, since what can't be inflated is then an error among the profiles.
+        decoded = iter([*summaries(_inflated(profiles, limits), limits, times)])
+        reading.divide(decode=times.decode)
+    with span("engine", "check and compress"):
+        return _placed(body, profiles, decoded, limits)
 
 
 def _inflated(profiles: list[Unpacked], limits: Limits) -> Iterator[bytes]:
@@ -121,7 +123,7 @@ def _placed(
     profiles: Sequence[Unpacked],
     decoded: Iterator[Summary | ProfileError],
     limits: Limits,
-) -> list[Placed] | Exception:
+) -> list[Placed]:
     """Return the profiles of a push that have samples; `decoded` has the next summaries for them."""
     placed: list[Placed] = []
     for number, profile in enumerate(profiles):

@@ -29,6 +29,7 @@ from pprof_merge import LimitExceeded, Limits, Profile, ProfileError, decode
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import STORED_LIMITS
+from pgo_collector.engine.body_time import within_body_time
 from pgo_collector.errors import BodyTooLarge, SymbolsUnreadable
 
 # A file of SQLite: tables of big programs stay on disk, and a look-up reads few pages.
@@ -229,11 +230,12 @@ class AddedSymbols(NamedTuple):
     functions: int
 
 
+@within_body_time
 def add_symbols(body: Path, additions: Additions, limits: Limits) -> AddedSymbols:
     """Add uploaded symbols to the tables of their builds, as `Additions.add` does; a task.
 
     Symbols are a pprof profile, gzip or not: each of its functions is in each of its mappings' builds.
-    Raises SymbolsUnreadable, BodyTooLarge and OSError.
+    Raises SymbolsUnreadable, BodyTooLarge, BodyTooCostly and OSError.
     """
     try:
         profile = decode(body.read_bytes(), limits)

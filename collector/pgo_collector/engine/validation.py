@@ -10,7 +10,8 @@ from pprof_merge import Header, Limits, ProfileError, ValueType, compress, infla
 from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
 
 from pgo_collector.blobs.blobs import is_sealed
-from pgo_collector.errors import NotACPUProfile
+from pgo_collector.engine.body_time import BODY_TIME
+from pgo_collector.errors import BodyTooCostly, NotACPUProfile
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.traces.spans import span
@@ -38,7 +39,7 @@ class ValidatedBody(NamedTuple):
     packed: bytes | None
 
 
-_Outcome = ValidatedBody | ProfileError | NotACPUProfile | OSError
+_Outcome = ValidatedBody | ProfileError | NotACPUProfile | BodyTooCostly | OSError
 
 
 def gzipped_part(part: Path) -> Path:
@@ -47,38 +48,35 @@ def gzipped_part(part: Path) -> Path:
 
 
 def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Outcome]:
-    """Validate bodies together, which costs less than one by one; return the result or the error of each.
+    """Validate bodies in one task, which costs less than one each; return the result or the error of each.
 
     A body that isn't gzip is compressed; if it is in a file, the gzip replaces the file. A worker may die at
     any point of this, and the call may be repeated.
     """
-    contents: list[bytes | OSError] = []
     times = StepTimes()
     with span("engine", "read bodies", bodies=len(bodies)) as reading:
-        for body in bodies:
-            try:
-                contents.append(
-                    body.content if isinstance(body.content, bytes) else body.content.read_bytes()
-                )
-            except OSError as error:
-                contents.append(error)
-        readable = (b"" if isinstance(content, OSError) else content for content in contents)
-        found = [*summaries(readable, limits, times)]
+        every = [_read(body, limits, times) for body in bodies]
         reading.divide(inflate=times.inflate, decode=times.decode)
     with span("engine", "check and compress"):
         return [
-            _validated(body, content, summary, limits)
-            for body, content, summary in zip(bodies, contents, found, strict=True)
+            read if isinstance(read, Exception) else _validated(body, *read, limits)
+            for body, read in zip(bodies, every, strict=True)
         ]
 
 
-def _validated(
-    body: SubmittedBody, content: bytes | OSError, summary: Summary | ProfileError, limits: Limits
-) -> _Outcome:
-    if isinstance(content, OSError):
-        return content
-    if isinstance(summary, ProfileError):
-        return summary
+def _read(
+    body: SubmittedBody, limits: Limits, times: StepTimes
+) -> tuple[bytes, Summary] | ProfileError | BodyTooCostly | OSError:
+    """Return the bytes of a body and the summary of the profile in it, within the time for the body."""
+    try:
+        content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
+        (summary,) = BODY_TIME.spend(content, list, summaries((content,), limits, times))
+    except (BodyTooCostly, OSError) as error:
+        return error.with_traceback(None)
+    return summary if isinstance(summary, ProfileError) else (content, summary)
+
+
+def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Limits) -> _Outcome:
     try:
         if body.type == CPU:
             check_cpu(summary.header)

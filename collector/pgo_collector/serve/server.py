@@ -113,6 +113,7 @@ async def open_store(
         task_bytes=settings.worker_megabytes << 20,
         task_seconds=settings.task_seconds,
         pattern_seconds=settings.pattern_seconds,
+        body_seconds=settings.body_cpu_seconds,
         waits_seconds=storage.longest_wait,
     )
     folder.ensure_temp_folder()

@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 import structlog
 from pprof_merge.heap import keep_heap
 
+from pgo_collector.engine.body_time import BODY_TIME
 from pgo_collector.engine.merge_inputs import ROW_CACHE
 from pgo_collector.model.name_patterns import PATTERN_TIME
 from pgo_collector.resources import ProcessStatus, limit_data, prefer_oom_kill, process_status
@@ -37,7 +38,8 @@ _log = structlog.get_logger()
 class WorkerBounds(NamedTuple):
     """The bounds of one worker process: memory for rows and for a task, in bytes, and seconds for a task.
 
-    `pattern_seconds` is the CPU time for the patterns of names in a task.
+    `pattern_seconds` is the CPU time for the patterns of names in a task, and `body_seconds` that for each
+    MiB of a submitted body.
     `waits_seconds` is how long a task may wait for the storage of blobs before it counts as hanging.
     """
 
@@ -45,6 +47,7 @@ class WorkerBounds(NamedTuple):
     task_bytes: int
     task_seconds: float
     pattern_seconds: float
+    body_seconds: float
     waits_seconds: float = 0.0
 
 
@@ -171,6 +174,7 @@ def _work(end: socket.socket, bounds: WorkerBounds, rows_folder: Path, rows_used
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     ROW_CACHE.most_bytes, ROW_CACHE.folder, ROW_CACHE.used_bytes = bounds.rows_bytes, rows_folder, rows_used
     PATTERN_TIME.seconds = bounds.pattern_seconds
+    BODY_TIME.bound(bounds.body_seconds)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     prefer_oom_kill()
     limit_data(bounds.rows_bytes + bounds.task_bytes)

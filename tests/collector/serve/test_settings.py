@@ -87,6 +87,7 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "rows_megabytes": 4,
         "worker_megabytes": 14,
         "task_seconds": 15.0,
+        "body_cpu_seconds": 16.5,
         "min_free_megabytes": 16.0,
         "incoming_megabytes": 17.5,
         "merges_kept": 5,

@@ -14,14 +14,17 @@ from pprof_proto import profile_pb2 as pprof
 from pgo_collector.engine.start_lines import KnownFunction, Tables
 from pgo_collector.errors import PushInvalid
 from pgo_collector.routes.otlp import export_pb2 as otlp
-from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of, texts_of
+from pgo_collector.routes.otlp.dictionary import FLAGS, Dictionary, Value, text_of, texts_of
 from pgo_collector.routes.otlp.joining import Joined, join, joined_by
-from pgo_collector.routes.otlp.naming import matches
+from pgo_collector.routes.otlp.naming import DEFAULT_TYPE, matches
 
 _MOST = (1 << 63) - 1
 _SAMPLES = ("samples", "count")
 _CPU = ("cpu", "nanoseconds")
-_FLAGS = ("has_functions", "has_filenames", "has_line_numbers", "has_inline_frames")
+# The attributes of a profile that pprof has fields for.
+_TEXTS = ("doc_url", "drop_frames", "keep_frames")
+_COMMENT = "pprof.profile.comment"
+_OF_PROFILES = frozenset((_COMMENT, *(f"pprof.profile.{name}" for name in _TEXTS)))
 
 # The stack of a sample, and those of its attributes that become labels.
 _Key = tuple[int, tuple[int, ...]]
@@ -103,8 +106,8 @@ def _totals(profile: otlp.Profile, dictionary: Dictionary, reading: Reading, roo
         kept = []
         for index in attributes:
             if index not in is_kept:
-                attribute = dictionary.attribute(index)
-                is_kept[index] = matches(attribute.key, reading.kept) and bool(text_of(attribute.value))
+                is_named = matches(dictionary.attribute(index).key, reading.kept)
+                is_kept[index] = is_named and bool(text_of(dictionary.value(index)))
             if is_kept[index]:
                 kept.append(index)
         key = sample.stack_index, tuple(sorted(kept))
@@ -158,7 +161,8 @@ class _Made:
         sample.location_id.extend([known.get(index) or self._location(index) for index in locations if index])
         for index in attributes:
             self._room.take("labels", 1)
-            key, value, unit = self._dictionary.attribute(index)
+            key, _, unit = self._dictionary.attribute(index)
+            value = self._dictionary.value(index)
             if isinstance(value, int) and not isinstance(value, bool):
                 number_unit = self._string(unit)
                 sample.label.add(key=self._string(key), num=value, num_unit=number_unit)
@@ -169,13 +173,13 @@ class _Made:
         """Add times, what the attributes say of the profile, and the flags of mappings."""
         if max(profile.time_unix_nano, profile.duration_nano) > _MOST:
             raise PushInvalid("the time or the duration has more than 63 bits")
-        made, attributes = self.profile, self._dictionary.attributes(profile.attribute_indices)
+        made = self.profile
+        attributes = self._dictionary.attributes(profile.attribute_indices, _OF_PROFILES)
         made.time_nanos, made.duration_nanos = profile.time_unix_nano, profile.duration_nano
-        made.comment.extend(map(self._string, texts_of(attributes.get("pprof.profile.comment"))))
-        made.doc_url = self._string(text_of(attributes.get("pprof.profile.doc_url")))
-        made.drop_frames = self._string(text_of(attributes.get("pprof.profile.drop_frames")))
-        made.keep_frames = self._string(text_of(attributes.get("pprof.profile.keep_frames")))
-        made.default_sample_type = self._string(text_of(scope.get("pprof.scope.default_sample_type")))
+        made.comment.extend(map(self._string, texts_of(attributes.get(_COMMENT))))
+        for name in _TEXTS:
+            setattr(made, name, self._string(text_of(attributes.get(f"pprof.profile.{name}"))))
+        made.default_sample_type = self._string(text_of(scope.get(DEFAULT_TYPE)))
         self._set_flags()
 
     def _set_flags(self) -> None:
@@ -194,9 +198,10 @@ class _Made:
                 flags[3] |= len(lines) > 1
         for index, id_ in self._ids["mapping"].items():
             given = self._dictionary.attributes_of_mapping(index)
-            for name, flag in zip(_FLAGS, found[id_], strict=True):
-                told = given.get(f"pprof.mapping.{name}")
-                setattr(self.profile.mapping[id_ - 1], name, told if isinstance(told, bool) else flag)
+            for name, flag in zip(FLAGS, found[id_], strict=True):
+                told = given.get(name)
+                field = name.rpartition(".")[2]
+                setattr(self.profile.mapping[id_ - 1], field, told if isinstance(told, bool) else flag)
 
     def _location(self, index: int) -> int:
         """Add a location and what it refers to; return its id."""

@@ -5,7 +5,7 @@ The entry 0 of a table stands for "not set". Entries that nothing refers to are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
@@ -22,15 +22,23 @@ _BUILD_IDS = (
     ("process.executable.build_id.go", ""),
     ("process.executable.build_id.htlhash", "htlhash:"),
 )
+# What a mapping's attributes say of all its locations.
+FLAGS = tuple(
+    f"pprof.mapping.{name}"
+    for name in ("has_functions", "has_filenames", "has_line_numbers", "has_inline_frames")
+)
+_OF_MAPPINGS = frozenset((*FLAGS, *(key for key, _ in _BUILD_IDS)))
 _IS_FOLDED = "pprof.location.is_folded"
+# Values of one attribute, in arrays within arrays, too. Comments of a profile may be several.
+_MOST_VALUES = 100
 
 
 class Attribute(NamedTuple):
-    """An attribute; `value` is None if it is of a kind that isn't read, and `unit` is empty if unknown."""
+    """An attribute as it came; its `unit` is empty if unknown."""
 
     key: str
-    value: Value
-    unit: str = ""
+    given: otlp.AnyValue
+    unit: str
 
 
 class Dictionary:
@@ -44,6 +52,7 @@ class Dictionary:
         limits.check("mappings", len(tables.mapping_table))
         self._tables = tables
         self._attributes: dict[int, Attribute] = {}
+        self._values: dict[int, Value] = {}
         self._of_mappings: dict[int, Mapping[str, Value]] = {}
         self._folded: dict[int, bool] = {}
 
@@ -76,7 +85,7 @@ class Dictionary:
     def is_folded(self, index: int) -> bool:
         """Return whether a location stands for several, by its attributes."""
         if index not in self._folded:
-            attributes = self.attributes(self.location(index).attribute_indices)
+            attributes = self.attributes(self.location(index).attribute_indices, {_IS_FOLDED})
             self._folded[index] = attributes.get(_IS_FOLDED) is True
         return self._folded[index]
 
@@ -90,42 +99,55 @@ class Dictionary:
         if known is None:
             entry = _entry(self._tables.attribute_table, index, "attribute")
             unit = self.string(entry.unit_strindex)
-            known = Attribute(self.string(entry.key_strindex), self._value(entry.value), unit)
+            known = Attribute(self.string(entry.key_strindex), entry.value, unit)
             self._attributes[index] = known
         return known
 
-    def attributes(self, indexes: Iterable[int]) -> dict[str, Value]:
-        """Return attributes by key. Where a key comes twice, the first counts."""
+    def value(self, index: int) -> Value:
+        """Return the value of an attribute; None if it is of a kind that isn't read."""
+        if index not in self._values:
+            self._values[index] = self._value(self.attribute(index).given)
+        return self._values[index]
+
+    def attributes(self, indexes: Iterable[int], wanted: Container[str]) -> dict[str, Value]:
+        """Return the attributes with wanted keys by key. Where a key comes twice, the first counts."""
         found: dict[str, Value] = {}
         for index in indexes:
-            if index:
-                key, value, _ = self.attribute(index)
-                found.setdefault(key, value)
+            if index and (key := self.attribute(index).key) in wanted and key not in found:
+                found[key] = self.value(index)
         return found
 
     def attributes_of_mapping(self, index: int) -> Mapping[str, Value]:
-        """Return the attributes of a mapping by key."""
+        """Return the attributes of a mapping that are read, by key."""
         if index not in self._of_mappings:
-            self._of_mappings[index] = self.attributes(self.mapping(index).attribute_indices)
+            indexes = self.mapping(index).attribute_indices
+            self._of_mappings[index] = self.attributes(indexes, _OF_MAPPINGS)
         return self._of_mappings[index]
 
-    def key_values(self, pairs: Iterable[otlp.KeyValue]) -> dict[str, Value]:
-        """Return the attributes of a resource or a scope by key; of a key that comes twice, the first."""
+    def key_values(
+        self, pairs: Iterable[otlp.KeyValue], is_wanted: Callable[[str], bool]
+    ) -> dict[str, Value]:
+        """Return the wanted attributes of a resource or scope by key; of a key that comes twice, the first."""
         found: dict[str, Value] = {}
         for pair in pairs:
-            found.setdefault(pair.key or self.string(pair.key_strindex), self._value(pair.value))
+            key = pair.key or self.string(pair.key_strindex)
+            if key not in found and is_wanted(key):
+                found[key] = self._value(pair.value)
         return found
 
-    def _value(self, value: otlp.AnyValue) -> Value:
-        match value.WhichOneof("value"):
+    def _value(self, given: otlp.AnyValue, most: int = _MOST_VALUES) -> Value:
+        match given.WhichOneof("value"):
             case None:
                 return None
             case "string_value_strindex":
-                return self.string(value.string_value_strindex)
+                return self.string(given.string_value_strindex)
             case "array_value":
-                return tuple(self._value(each) for each in value.array_value.values)
+                values = given.array_value.values
+                if len(values) > most:
+                    raise PushInvalid(f"an attribute has more than {_MOST_VALUES} values")
+                return tuple(self._value(each, most // max(len(values), 1)) for each in values)
             case plain:
-                return cast("str | int | bool | float", getattr(value, plain))
+                return cast("str | int | bool | float", getattr(given, plain))
 
 
 def text_of(value: Value) -> str:

@@ -15,8 +15,12 @@ from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender, Target, pr
 
 _SERVICE = "service.name"
 _EXECUTABLE = "process.executable.name"
+# The attribute of a scope with the sample type that is shown first.
+DEFAULT_TYPE = "pprof.scope.default_sample_type"
 _OFF_CPU = "off_cpu"
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_]")
+# Longer keys of attributes make no labels: no label is so long.
+_LONGEST_KEY = 255
 # The attributes by which reports and weights tell versions and instances apart.
 _RENAMED: Mapping[str, str] = MappingProxyType(
     {"service.version": "version", "service.instance.id": "instance"}
@@ -26,7 +30,8 @@ _RENAMED: Mapping[str, str] = MappingProxyType(
 def target_of(attributes: Mapping[str, Value], kept: frozenset[str], sender: Sender) -> Target:
     """Return where a profile goes whose resource and scope have these attributes. Raises LabelsInvalid.
 
-    Labels are made of the attributes that match `kept`. The target has no name: see `name_of`.
+    The attributes are those of which `is_named` is true, and labels are made of those that match `kept`. The
+    target has no name: see `name_of`.
     """
     service = text_of(attributes.get(_SERVICE))
     program = text_of(attributes.get(_EXECUTABLE))
@@ -51,7 +56,19 @@ def patterns_of(text: str) -> frozenset[str]:
     return frozenset(filter(None, map(str.strip, text.split(","))))
 
 
-@lru_cache(maxsize=4096)
+def is_named(kept: frozenset[str], key: str) -> bool:
+    """Return whether an attribute of a resource or scope names its profiles, or becomes a label."""
+    return key in {_SERVICE, _EXECUTABLE, DEFAULT_TYPE} or matches(key, kept)
+
+
 def matches(key: str, patterns: frozenset[str]) -> bool:
-    """Return whether the key of an attribute matches one of the patterns, in which `*` is any text."""
+    """Return whether the key of an attribute matches one of the patterns, in which `*` is any text.
+
+    A key that is too long for a label matches none.
+    """
+    return len(key) <= _LONGEST_KEY and _matches(key, patterns)
+
+
+@lru_cache(maxsize=1024)
+def _matches(key: str, patterns: frozenset[str]) -> bool:
     return any(fnmatchcase(key, pattern) for pattern in patterns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,13 +14,13 @@ from pprof_merge import Header, LimitExceeded, Limits, inflate
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.engine.start_lines import Tables
-from pgo_collector.errors import NotPprof, PushInvalid, Refusal
+from pgo_collector.errors import LabelsInvalid, NotPprof, PushInvalid, Refusal
 from pgo_collector.model.profile_types import START_LINES
 from pgo_collector.model.series import Labels, Series, labels_of_pairs
 from pgo_collector.routes.otlp import export_pb2 as otlp
 from pgo_collector.routes.otlp.convert import Converted, Origin, Reading, Room, to_pprof
-from pgo_collector.routes.otlp.dictionary import Dictionary
-from pgo_collector.routes.otlp.naming import name_of, target_of
+from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of
+from pgo_collector.routes.otlp.naming import is_named, name_of, target_of
 from pgo_collector.routes.otlp.versions import READ, check_tables, is_before_1_10
 from pgo_collector.routes.push.naming import Sender, Target
 
@@ -28,6 +28,8 @@ _NAME = "an ExportProfilesServiceRequest"
 _PPROF = "pprof"
 # One more than other clients may send.
 _MOST_LABELS = 31
+# As many attributes as can become labels or name the service, and some, which labels may have in common.
+_MOST_NAMED = 40
 # What json and json_format raise for what isn't the message.
 _NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
 
@@ -69,16 +71,14 @@ def _profiles(
     dictionary, room = Dictionary(request.dictionary, limits), Room(limits)
     left = _count(request)
     for resource in request.resource_profiles:
+        origins = _Origins(resource, dictionary, options)
         for scope in resource.scope_profiles:
-            try:
-                of_scope = dictionary.key_values(scope.scope.attributes)
-                attributes = {**of_scope, **dictionary.key_values(resource.resource.attributes)}
-                target = target_of(attributes, options.labels, options.sender)
-                origin = Origin(target.service, of_scope)
-            except Refusal as error:
-                yield from [error.with_traceback(None)] * len(scope.profiles)
+            found = origins.of(scope)
+            if isinstance(found, Refusal):
+                yield from [found] * len(scope.profiles)
                 left -= len(scope.profiles)
                 continue
+            origin, target = found
             for profile in scope.profiles:
                 try:
                     made = _payload(profile, room) or to_pprof(profile, dictionary, origin, reading, room)
@@ -91,6 +91,49 @@ def _profiles(
                 else:
                     yield PushedProfile(made.content, partial(_place, placed))
                 left -= 1
+
+
+class _Origins:
+    """The origins and targets of a resource's profiles: what its scopes share is worked out once."""
+
+    def __init__(
+        self, resource: otlp.ResourceProfiles, dictionary: Dictionary, options: ExportOptions
+    ) -> None:
+        self._dictionary = dictionary
+        self._options = options
+        self._of_resource = self._read(resource.resource.attributes)
+        # By the texts of a scope's attributes.
+        self._targets: dict[tuple[tuple[str, str], ...], Target | Refusal] = {}
+
+    def of(self, scope: otlp.ScopeProfiles) -> tuple[Origin, Target] | Refusal:
+        """Return where the profiles of a scope come from and go to, or why they are refused."""
+        of_resource, of_scope = self._of_resource, self._read(scope.scope.attributes)
+        if isinstance(of_resource, Refusal):
+            return of_resource
+        if isinstance(of_scope, Refusal):
+            return of_scope
+        key = tuple((name, text_of(value)) for name, value in of_scope.items())
+        if key not in self._targets:
+            self._targets[key] = self._target({**of_scope, **of_resource})
+        target = self._targets[key]
+        return target if isinstance(target, Refusal) else (Origin(target.service, of_scope), target)
+
+    def _read(self, pairs: Iterable[otlp.KeyValue]) -> dict[str, Value] | Refusal:
+        try:
+            found = self._dictionary.key_values(pairs, partial(is_named, self._options.labels))
+        except Refusal as error:
+            return error.with_traceback(None)
+        if len(found) > _MOST_NAMED:
+            return LabelsInvalid(
+                f"{len(found)} attributes of a resource or scope become labels; the limit is 30"
+            )
+        return found
+
+    def _target(self, attributes: Mapping[str, Value]) -> Target | Refusal:
+        try:
+            return target_of(attributes, self._options.labels, self._options.sender)
+        except LabelsInvalid as error:
+            return error.with_traceback(None)
 
 
 def _place(target: Target, header: Header, has_start_lines: bool) -> Series:
