@@ -7,5 +7,5 @@ other protocols apart; `tasks`, for merges, reports and releases; `views`, `surv
 Inside, `merge_inputs` reads the blobs that a merge needs, which `blob_columns` describes in a few arrays,
 tens of thousands of them; `row_cache` keeps decoded profiles in memory and on disk (as `packing` writes
 them); `renditions` says in which format, by which rules and with which weights a merge is served, and
-`outputs` writes results within a budget.
+`outputs` writes results within a budget. `body_time` bounds the CPU time that a submitted body takes.
 """
