@@ -161,6 +161,9 @@ EVENTS: Mapping[str, str] = {
     "service upkeep failed": "A roll-up, retention or deletion of this service and type was refused, for"
     " example since a merge takes longer than `PGOF_TASK_SECONDS`. Others go on.",
     "days rolled up": "Days of the service and type became one profile each.",
+    "retention refused": "The clock is `days_ahead` of what has passed since retention last ran, and by"
+    " it `too_many` are too old: more than `PGOF_RETENTION_SHARE`. None is deleted because of its age."
+    " Correct the clock; or, if it is right, start once with `PGOF_RETENTION_SHARE=1`.",
     "profiles expired": "Retention deleted this many blobs of the service and type.",
     "start lines learned": "Go profiles told where functions of a build begin. eBPF profiles stored from now"
     " on get these lines.",

@@ -721,6 +721,16 @@ class Settings(BaseModel):
     keep_combined_megabytes: float = Field(
         default=inf, gt=0, description="Like `PGOF_KEEP_MEGABYTES`, for combined and rolled-up profiles."
     )
+    retention_share: float = Field(
+        default=0.25,
+        gt=0,
+        le=1,
+        description=(
+            "After the clock moved ahead by more than a day, retention deletes no more than this share of the"
+            " single profiles, of the combined ones and of the programs at once because of their age; 1 for"
+            " any number."
+        ),
+    )
     upkeep_seconds: float = Field(
         default=3600, gt=0, description="The pause between two runs of retention and roll-ups, in seconds."
     )

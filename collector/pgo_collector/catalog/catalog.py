@@ -248,6 +248,12 @@ class Catalog:
         with self.database.reading() as connection:
             return [*read_blobs(connection, of_kind & sa.or_(*gone), BLOBS.c.end_nanos, BLOBS.c.id)]
 
+    def live_count(self, *, combined: bool) -> int:
+        """Return the number of live blobs, combined or single ones."""
+        of_kind = BLOBS.c.live & (IS_COMBINED if combined else BLOBS.c.inputs_size == 0)
+        with self.database.reading() as connection:
+            return int(connection.execute(sa.select(sa.func.count()).where(of_kind)).scalar_one())
+
     def days(self, before_nanos: int) -> list[tuple[Day, int]]:
         """Return each series' days that were over at `before_nanos`, and the number of live blobs of each.
 

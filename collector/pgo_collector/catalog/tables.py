@@ -147,13 +147,13 @@ ENDED_SESSIONS = sa.Table(
     sa.Column("ends", sa.BigInteger, nullable=False),
 )
 
-# The tables that a rebuild from the blobs leaves as they are.
-KEPT = (OUTBOX, ENDED_SESSIONS)
-
 # When retention last ran by a clock that it trusts, in ns since 1970: one row, or none. See `upkeep.clock`.
 RETENTION = sa.Table(
     "retention", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True, autoincrement=False)
 )
+
+# The tables that a rebuild from the blobs leaves as they are.
+KEPT = (OUTBOX, ENDED_SESSIONS, RETENTION)
 
 # Leases: rights to do something that only one collector may do at a time. See `leases`.
 LEASES = sa.Table(

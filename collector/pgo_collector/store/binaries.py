@@ -111,6 +111,17 @@ class Binaries:
         if isfinite(self._days):
             await self.store.write_area(self._delete_old, now_nanos - int(self._days * DAY_NANOS))
 
+    def too_many(self, now_nanos: int, share: float) -> str:
+        """Return how many programs are too old, in words, if that is more than a share of all; else "".
+
+        Blocks. Raises OSError.
+        """
+        if not isfinite(self._days):
+            return ""
+        uploaded = [file.uploaded_nanos for file in self._stored()]
+        old = sum(nanos < now_nanos - int(self._days * DAY_NANOS) for nanos in uploaded)
+        return f"{old} of {len(uploaded)} programs" if old > share * len(uploaded) else ""
+
     def _place(self, service: str, facts: BinaryFacts, body: Path) -> None:
         """Put a program in its place, and delete those of the service that are too many."""
         name = f"{service}/{facts.build_id}-{facts.sha256}{_SUFFIX}"

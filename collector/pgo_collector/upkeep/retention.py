@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal, NamedTuple, Self
 
 import structlog
@@ -64,13 +66,31 @@ class Retention:
             found += (Expired(blob, "age" if blob.end_nanos < before else "size") for blob in blobs)
         return found
 
-    def expired_by_owner(self, catalog: Catalog, now_nanos: int) -> dict[Owner, list[Blob]]:
-        """Return the blobs to delete, by their service and type."""
-        found: dict[Owner, list[Blob]] = {}
-        for each in self.expired(catalog, now_nanos):
-            service, type_, *_ = each.blob.name.series
-            found.setdefault((service, type_), []).append(each.blob)
-        return found
+    @property
+    def of_size(self) -> Self:
+        """The same bounds of size, and none of age."""
+        return replace(self, single=self.single._replace(days=inf), combined=self.combined._replace(days=inf))
+
+    def too_many(self, catalog: Catalog, expired: Sequence[Expired], share: float) -> str:
+        """Return how many blobs are too old, in words, if that is more than a share of all of their kind.
+
+        Otherwise the text is empty.
+        """
+        old = Counter(each.blob.inputs_size > 0 for each in expired if each.reason == "age")
+        for is_combined, kind in ((False, "single"), (True, "combined")):
+            live = catalog.live_count(combined=is_combined) if old[is_combined] else 0
+            if old[is_combined] > share * live:
+                return f"{old[is_combined]} of {live} {kind} profiles"
+        return ""
+
+
+def by_owner(expired: Sequence[Expired]) -> dict[Owner, list[Blob]]:
+    """Return blobs to delete, by their service and type."""
+    found: dict[Owner, list[Blob]] = {}
+    for each in expired:
+        service, type_, *_ = each.blob.name.series
+        found.setdefault((service, type_), []).append(each.blob)
+    return found
 
 
 async def delete_expired(

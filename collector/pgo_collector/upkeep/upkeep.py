@@ -21,12 +21,14 @@ from pgo_collector.store.locks import TAKEOVER_SECONDS, Locks
 from pgo_collector.store.store import Store
 from pgo_collector.traces.spans import span
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
-from pgo_collector.upkeep.retention import Retention, delete_expired
+from pgo_collector.upkeep.clock import TrustedClock
+from pgo_collector.upkeep.retention import Expired, Retention, by_owner, delete_expired
 from pgo_collector.upkeep.rollup import crowded_days, roll_up
 from pgo_collector.workers.blob_tasks import BlobTasks
 
 # The earliest time that a profile can have, in ns since 1970.
 _FIRST_NANOS = -(1 << 63)
+_FIX = "correct the clock; or, if it is right, start once with PGOF_RETENTION_SHARE=1"
 _log = structlog.get_logger()
 
 
@@ -51,6 +53,8 @@ class Upkeep:
         self._locks = locks
         self._tracing = tracing
         self._retention = Retention.of(settings)
+        self._share = settings.retention_share
+        self._clock = TrustedClock(store)
         self._binaries = Binaries(store, tasks.workers, settings)
         self._rollup_days = settings.rollup_days
         self._rollup_labels = settings.labels_of_rollups
@@ -73,27 +77,30 @@ class Upkeep:
                 self.done_at = time.time()
                 _log.info("upkeep skipped")
             except (Refusal, OSError, SQLAlchemyError) as error:
-                _log_failed(error)
+                _log_failed(str(error))
             await self._tasks.workers.save_rows()
             await asyncio.sleep(self.pause)
 
-    async def _run_once(self, now_nanos: int) -> list[Refusal]:
-        """Collect garbage, delete expired profiles, and roll up; return what was refused for some service.
+    async def _run_once(self, now_nanos: int) -> list[str]:
+        """Collect garbage, delete expired profiles, and roll up; return why not, for some service or for all.
 
         Raises OSError or SQLAlchemyError.
         """
         store, locks = self._store, self._locks
-        refused: list[Refusal] = []
+        refused: list[str] = []
         with span("upkeep", "garbage"):
             for owner in await asyncio.to_thread(store.catalog.retired_owners):
                 with _going_on(owner, refused):
                     await self._collect_garbage(*owner)
         with span("upkeep", "retention"):
-            expired = await asyncio.to_thread(self._retention.expired_by_owner, store.catalog, now_nanos)
-            for owner, blobs in sorted(expired.items()):
+            expired, too_many = await asyncio.to_thread(self._expired, now_nanos)
+            for owner, blobs in sorted(by_owner(expired).items()):
                 with _going_on(owner, refused):
                     await delete_expired(store, self._tasks, locks, owner, blobs)
+            if too_many:
+                return [*refused, f"retention refused to delete {too_many}"]
             await self._binaries.delete_old(now_nanos)
+            await self._clock.trust(now_nanos)
         before, labels = now_nanos - self._rollup_days * DAY_NANOS, self._rollup_labels
         if before >= _FIRST_NANOS:
             with span("upkeep", "roll-up"):
@@ -103,18 +110,32 @@ class Upkeep:
                         await roll_up(store, self._tasks, locks, owner, groups=groups, kept_labels=labels)
         return refused
 
+    def _expired(self, now_nanos: int) -> tuple[list[Expired], str]:
+        """Return the blobs to delete, and what is too much to be deleted by a clock that has moved."""
+        catalog, retention = self._store.catalog, self._retention
+        expired = retention.expired(catalog, now_nanos)
+        if not (days := self._clock.days_ahead(now_nanos)):
+            return expired, ""
+        too_many = retention.too_many(catalog, expired, self._share) or self._binaries.too_many(
+            now_nanos, self._share
+        )
+        if too_many:
+            _log.error("retention refused", days_ahead=round(days, 1), too_many=too_many, fix=_FIX)
+            expired = retention.of_size.expired(catalog, now_nanos)
+        return expired, too_many
+
     async def _collect_garbage(self, service: str, type_: str) -> None:
         """Delete the retired blobs that couldn't be deleted at once."""
         async with self._locks.changing(service, type_) as lease:
             await collect_garbage(self._store, self._tasks, lease, service, type_)
 
 
-def _log_failed(error: Exception) -> None:
-    _log.error("upkeep failed", reason=str(error))
+def _log_failed(reason: str) -> None:
+    _log.error("upkeep failed", reason=reason)
 
 
 @contextmanager
-def _going_on(owner: Owner, refused: list[Refusal]) -> Iterator[None]:
+def _going_on(owner: Owner, refused: list[str]) -> Iterator[None]:
     """Add what the block is refused to a list, so that other services don't wait for this one."""
     try:
         yield
@@ -123,4 +144,4 @@ def _going_on(owner: Owner, refused: list[Refusal]) -> Iterator[None]:
     except Refusal as error:
         service, type_ = owner
         _log.error("service upkeep failed", service=service, type=type_, reason=str(error))
-        refused.append(error)
+        refused.append(str(error))

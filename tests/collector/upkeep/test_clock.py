@@ -1,0 +1,127 @@
+"""Retention by a clock that jumps: it deletes no more than a share at once, until it is told to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.collector.upkeep.test_upkeep import merged
+from tests.faults.stacks import DAY, profile_of
+from tests.server import Installed, Server
+
+YEARS = 20 * 365
+# The clock is ahead by as many days as the file says.
+_PROGRAM = """
+import sys, time
+from pathlib import Path
+from pgo_collector.command.cli import main
+ahead = Path(sys.argv.pop(1))
+def days(): return int(ahead.read_text() or 0)
+real_ns, real = time.time_ns, time.time
+time.time_ns = lambda: real_ns() + days() * 86400 * 10**9
+time.time = lambda: real() + days() * 86400
+sys.exit(main())
+"""
+
+
+class Ahead(Installed):
+    """Starts the command with a clock that the test moves."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.move(0)
+
+    def move(self, days: int) -> None:
+        self._file.write_text(str(days))
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", _PROGRAM, str(self._file), *arguments]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Ahead:
+    return Ahead(tmp_path / "ahead")
+
+
+@pytest.fixture
+def keeping(stopped: Server, clock: Ahead) -> Server:
+    """A collector that keeps profiles for 30 days, with one of each of the last 8 days."""
+    stopped.launcher = clock
+    stopped.environment |= {"PGOF_KEEP_DAYS": "30", "PGOF_UPKEEP_SECONDS": "0.3"}
+    stopped.start()
+    for day in range(8):
+        profile = profile_of(f"{day}", time_nanos=time.time_ns() - day * DAY)
+        assert stopped.submit(profile).status_code == 204
+    return stopped
+
+
+def events_from(server: Server, event: str) -> int:
+    """Wait until two more runs of upkeep have ended; return how often they logged an event."""
+    before, runs = len(server.events(event)), len(ends_of_runs(server))
+    while len(ends_of_runs(server)) < runs + 2:
+        time.sleep(0.1)
+    return len(server.events(event)) - before
+
+
+def ends_of_runs(server: Server) -> list[object]:
+    return [*server.events("upkeep done"), *server.events("upkeep failed")]
+
+
+def test_a_clock_that_jumps_while_it_serves_and_after_a_restart(keeping: Server, clock: Ahead) -> None:
+    assert events_from(keeping, "upkeep done")
+    clock.move(YEARS)
+    assert events_from(keeping, "retention refused")
+    refused = keeping.events("retention refused")[-1]
+    assert refused["days_ahead"] == pytest.approx(YEARS, abs=0.1)
+    assert refused["too_many"] == "8 of 8 single profiles"
+    assert "PGOF_RETENTION_SHARE=1" in refused["fix"]
+    assert len(merged(keeping)) == 8
+    keeping.restart()
+    assert events_from(keeping, "retention refused")
+    assert len(merged(keeping)) == 8
+    clock.move(0)
+    assert events_from(keeping, "upkeep done")
+    assert len(merged(keeping)) == 8
+    keeping.restart()
+    assert not events_from(keeping, "retention refused")
+
+    clock.move(YEARS)
+    keeping.environment["PGOF_RETENTION_SHARE"] = "1"
+    keeping.restart()
+    assert events_from(keeping, "upkeep done")
+    assert not keeping.blobs()
+
+
+def test_a_clock_that_jumped_before_retention_ever_ran(keeping: Server, clock: Ahead) -> None:
+    """As at an update from a version that didn't note when retention ran."""
+    keeping.stop()
+    with keeping.catalog() as catalog:
+        catalog.exec_driver_sql("DELETE FROM retention")
+    clock.move(YEARS)
+    keeping.start()
+    assert events_from(keeping, "retention refused")
+    assert len(merged(keeping)) == 8
+
+
+def test_some_go_after_the_collector_was_off(keeping: Server, clock: Ahead) -> None:
+    """A share is deleted at once, as the clock may be right; bounds of size are kept by any clock."""
+    assert events_from(keeping, "upkeep done")
+    keeping.stop()
+    clock.move(24)  # 2 of 8 are then over 30 days old
+    keeping.start()
+    assert events_from(keeping, "upkeep done")
+    assert {*merged(keeping)} == set("012345")
+    keeping.stop()
+    clock.move(YEARS)
+    keeping.environment["PGOF_KEEP_MEGABYTES"] = "0.0005"
+    keeping.start()
+    assert events_from(keeping, "retention refused")
+    left = {*merged(keeping)}
+    assert left
+    assert left < set("012345")
