@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import re
 import subprocess
@@ -21,25 +20,11 @@ from fastapi import FastAPI
 from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_agent.serve import CaptureLock, CaptureRoutes, LatencyRoutes
 from pgo_agent.serve import create_app as create_agent_app
-from pgo_collector.background import BackgroundTasks
-from pgo_collector.catalog.sqlite import SQLite
-from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import schema_of
-from pgo_collector.merges.kept import KeptMerges
-from pgo_collector.merges.warming import Warming
-from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
 from pgo_collector.settings import Settings
-from pgo_collector.store.folder import DataFolder, folder_storage
-from pgo_collector.store.locks import Locks
-from pgo_collector.store.start_lines import StartLineTables
-from pgo_collector.store.store import Store
-from pgo_collector.submits.commit import Commits
-from pgo_collector.workers.blob_tasks import BlobTasks
-from pgo_collector.workers.bulk import OwnWorkers
-from pgo_collector.workers.pool import Workers
 from starlette.routing import Mount, Route
 
-from tests.collector.bounds import BOUNDS
+from tests.collector.application import application
 from tools.site.reference.events import log_calls
 
 ROOT = Path(__file__).parents[2]
@@ -74,32 +59,7 @@ def test_every_format_is_in_the_table_and_in_the_api_page() -> None:
 
 @pytest.fixture
 def app(tmp_path: Path) -> FastAPI:
-    """All routes, without the layers around them."""
-    file = tmp_path / "keys"
-    file.write_text("")
-    keys = KeyFile(file)
-    with (
-        DataFolder(tmp_path / "data") as folder,
-        Store(folder, SQLite(folder.catalog), folder_storage(folder.path)) as store,
-    ):
-        workers = Workers(1, BOUNDS, folder.rows)
-        tasks = BlobTasks(workers, bulk := OwnWorkers(workers), store.catalog)
-        app = create_app(
-            Settings(),
-            AppDependencies(
-                OpenStore(store, Commits(store), tasks, bulk.progress),
-                KeptMerges(folder.merged, 1),
-                StartLineTables(store, workers, Settings()),
-                Locks(store.catalog.database.leases),
-                Warming(store, tasks),
-                BackgroundTasks({}),
-                Keys(keys, keys, keys),
-                asyncio.Event(),
-            ),
-        )
-    while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
-        app = vars(app)["_app"]
-    return app
+    return application(tmp_path)
 
 
 @pytest.fixture

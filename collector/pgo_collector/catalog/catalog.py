@@ -38,10 +38,11 @@ from pgo_collector.catalog.rows import (
     series_with,
     unassign_profiles,
 )
-from pgo_collector.catalog.selection_sql import selected
+from pgo_collector.catalog.selection_sql import in_scope, selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, OUTBOX, PROFILES, SERIES
 from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.facts import Event, Facts
+from pgo_collector.model.scope import EVERY_SCOPE, Scope
 from pgo_collector.model.selection import EVERY_SERVICE, Selection
 from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.model.times import DAY_NANOS
@@ -212,14 +213,14 @@ class Catalog:
             self._fingerprints.put(selection, version, state)
             yield state, connection
 
-    def services(self, type_: str | None = None) -> list[str]:
-        """Return the names of the services that have live blobs, of one type or of any, sorted."""
+    def services(self, type_: str | None = None, scope: Scope = EVERY_SCOPE) -> list[str]:
+        """Return the names of the services in a scope that have live blobs, of a type or of any, sorted."""
         has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
-        query = sa.select(SERIES.c.service).distinct().where(has_live).order_by(SERIES.c.service)
+        query = sa.select(SERIES.c.service).distinct().where(in_scope(scope), has_live)
         if type_ is not None:
             query = query.where(SERIES.c.type == type_)
         with self.database.reading() as connection:
-            return list(connection.execute(query).scalars())
+            return list(connection.execute(query.order_by(SERIES.c.service)).scalars())
 
     @contextmanager
     def rows(self) -> Iterator[Iterator[Blob]]:
@@ -295,13 +296,13 @@ class Catalog:
         with self.database.reading() as connection:
             return [(service, type_) for service, type_ in connection.execute(query.where(~BLOBS.c.live))]
 
-    def extents(self, selection: Selection) -> dict[str, Extent]:
-        """Return the number and the times of the selected blobs of each service; services are sorted."""
+    def extents(self, selection: Selection, scope: Scope = EVERY_SCOPE) -> dict[str, Extent]:
+        """Return the number and the times of the selected blobs of each service in a scope, sorted."""
         times = (sa.func.min(BLOBS.c.time_nanos), sa.func.max(BLOBS.c.time_nanos))
         query = (
             sa.select(SERIES.c.service, sa.func.count(), *times)
             .select_from(NAMED_BLOBS)
-            .where(selected(selection))
+            .where(selected(selection), in_scope(scope))
             .group_by(SERIES.c.service)
             .order_by(SERIES.c.service)
         )

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import series_of
-from pgo_collector.catalog.selection_sql import of_service, selected
+from pgo_collector.catalog.selection_sql import in_scope, selected
 from pgo_collector.catalog.tables import BLOBS, LABELS, SERIES
+from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import BlobName, Identity
 
@@ -52,11 +53,15 @@ class Totals(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A profile's place in the list. It stays valid when other profiles come or go."""
+    """A profile's place in the list. It stays valid when other profiles come or go.
+
+    It has no number of the catalog's, which would tell how much is stored of services that a key isn't for.
+    """
 
     time_nanos: int
     digest: str
-    series: int
+    service: str
+    labels: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +104,13 @@ class Inventory:
             row = connection.execute(sa.select(*single, *combined).where(BLOBS.c.live)).one()
         return {"single": Totals(*row[:2]), "combined": Totals(*row[2:])}
 
-    def services(self, service: str, limit: int, after: str = "") -> list[StoredService]:
-        """Return services that have live blobs, sorted: up to `limit` that come after the name `after`.
-
-        `service` is one name or EVERY_SERVICE.
-        """
+    def services(self, scope: Scope, limit: int, after: str = "") -> list[StoredService]:
+        """Return services in a scope that have live blobs, sorted: up to `limit` after the name `after`."""
         has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
         page = (
             sa.select(SERIES.c.service)
             .distinct()
-            .where(SERIES.c.service > after, has_live, of_service(service))
+            .where(SERIES.c.service > after, has_live, in_scope(scope))
             .order_by(SERIES.c.service)
             .limit(limit)
         )
@@ -121,7 +123,7 @@ class Inventory:
         self, selection: Selection, limit: int, after: Position | None = None
     ) -> list[StoredProfile]:
         """Return a selection's live blobs, the latest first: up to `limit` that come after a position."""
-        place = (BLOBS.c.time_nanos, BLOBS.c.digest, BLOBS.c.series_id)
+        place = (BLOBS.c.time_nanos, BLOBS.c.digest, SERIES.c.service, SERIES.c.labels)
         query = (
             sa.select(BLOBS, SERIES.c.service, SERIES.c.type, SERIES.c.labels)
             .join(SERIES, BLOBS.c.series_id == SERIES.c.id)
@@ -185,7 +187,7 @@ def _labels(connection: sa.Connection, services: list[str]) -> dict[str, dict[st
 def _profile(row: Any) -> StoredProfile:
     series = series_of(row.service, row.type, row.labels)
     return StoredProfile(
-        Position(row.time_nanos, row.digest, row.series_id),
+        Position(row.time_nanos, row.digest, row.service, row.labels),
         BlobName(series, Identity(row.time_nanos, row.digest)),
         row.end_nanos,
         row.duration_nanos,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from pgo_collector.catalog.statements import is_found
+from pgo_collector.catalog.statements import fits_pattern, is_found
 from pgo_collector.catalog.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
+from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import EVERY_SERVICE, Matcher, Selection
 
 # The time of a combined blob. An expression and not the column: there are few combined blobs, and SQLite
@@ -91,7 +92,25 @@ def _combined(selection: Selection) -> sa.ColumnElement[bool]:
     return by_series | is_found(BLOBS.c.id, blobs.where(BLOBS.c.id.in_(inside)))
 
 
-def of_service(service: str) -> sa.ColumnElement[bool]:
+def in_scope(scope: Scope) -> sa.ColumnElement[bool]:
+    """Return the condition that a row of SERIES is of a service that a key is for.
+
+    Each query across services has it, so that no answer, bound or refusal depends on others.
+    """
+    if scope.is_every:
+        return sa.true()
+    names = [pattern for pattern in scope.patterns if "*" not in pattern]
+    patterns = [pattern for pattern in scope.patterns if "*" in pattern]
+    fits = SERIES.c.service.in_(names)
+    return fits | fits_pattern(SERIES.c.service, patterns) if patterns else fits
+
+
+def series_in_scope(scope: Scope) -> sa.Select[tuple[int]]:
+    """Return the query for the ids of the series of services that a key is for."""
+    return sa.select(SERIES.c.id).where(in_scope(scope))
+
+
+def _of_service(service: str) -> sa.ColumnElement[bool]:
     """Return the condition that a row of SERIES is of a service, which may be EVERY_SERVICE."""
     return sa.true() if service == EVERY_SERVICE else SERIES.c.service == service
 
@@ -102,7 +121,7 @@ def selected_series(selection: Selection) -> sa.Select[tuple[int]]:
     If there are matchers, a series whose labels a roll-up dropped isn't selected: ORIGINS has its inputs.
     """
     return sa.select(SERIES.c.id).where(
-        of_service(selection.service),
+        _of_service(selection.service),
         SERIES.c.type == selection.type,
         ~SERIES.c.rolled_up if selection.matchers else sa.true(),
         *map(_matched, selection.matchers),

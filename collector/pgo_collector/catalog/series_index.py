@@ -12,9 +12,10 @@ import sqlalchemy as sa
 
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import Blob, read_newest
-from pgo_collector.catalog.selection_sql import selected
+from pgo_collector.catalog.selection_sql import in_scope, selected, series_in_scope
 from pgo_collector.catalog.statements import is_one_of
 from pgo_collector.catalog.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
+from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
 
 
@@ -27,14 +28,15 @@ class StoredSeries(NamedTuple):
 
 
 class SeriesIndex:
-    """Queries on the catalog for series and labels. Methods block, and each is one transaction.
+    """Queries on the catalog for the series and labels of the services in a scope.
 
-    Where a roll-up dropped labels, the series are those from which it was made. `ids` are those of series;
-    None stands for all.
+    Methods block, and each is one transaction. Where a roll-up dropped labels, the series are those from
+    which it was made. `ids` are those of series; None stands for all in the scope.
     """
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, scope: Scope) -> None:
         self._catalog = catalog
+        self._scope = scope
 
     def series(self, begin: int | None, end: int | None) -> list[StoredSeries]:
         """Return the series with a live profile from `begin` on and before `end`, in ns since 1970."""
@@ -45,14 +47,16 @@ class SeriesIndex:
             .where(_overlaps(begin, end))
         )
         query = sa.select(SERIES.c.id, SERIES.c.service, SERIES.c.type).where(
-            ~SERIES.c.rolled_up, own | _has_combined(begin, end) | inside
+            in_scope(self._scope), ~SERIES.c.rolled_up, own | _has_combined(begin, end) | inside
         )
         with self._catalog.reading() as connection:
             return [StoredSeries(*row) for row in connection.execute(query)]
 
     def values_by_series(self, key: str) -> dict[int, str]:
         """Return the value of a label in each series that has it."""
-        query = sa.select(LABELS.c.series_id, LABELS.c.value).where(LABELS.c.key == key)
+        query = sa.select(LABELS.c.series_id, LABELS.c.value).where(
+            LABELS.c.key == key, self._of_scope(LABELS.c.series_id)
+        )
         with self._catalog.reading() as connection:
             return {series: value for series, value in connection.execute(query)}  # noqa: C416 - of rows
 
@@ -73,7 +77,9 @@ class SeriesIndex:
 
     def times(self, ids: Collection[int] | None) -> tuple[int, int] | None:
         """Return the times of the first and the last live profile, in ns since 1970; None without one."""
-        query = sa.select(sa.func.min(BLOBS.c.time_nanos), sa.func.max(BLOBS.c.end_nanos)).where(IS_LIVE)
+        query = sa.select(sa.func.min(BLOBS.c.time_nanos), sa.func.max(BLOBS.c.end_nanos)).where(
+            IS_LIVE, self._of_scope(BLOBS.c.series_id)
+        )
         if ids is not None:
             query = query.where(is_one_of(BLOBS.c.series_id, ids))
         with self._catalog.reading() as connection:
@@ -83,11 +89,16 @@ class SeriesIndex:
     def _distinct(
         self, column: sa.Column[str], ids: Collection[int] | None, *where: sa.ColumnElement[bool]
     ) -> list[str]:
-        query = sa.select(column).distinct().where(*where).order_by(column)
+        of_scope = self._of_scope(LABELS.c.series_id)
+        query = sa.select(column).distinct().where(of_scope, *where).order_by(column)
         if ids is not None:
             query = query.where(is_one_of(LABELS.c.series_id, ids))
         with self._catalog.reading() as connection:
             return list(connection.execute(query).scalars())
+
+    def _of_scope(self, series: sa.Column[int]) -> sa.ColumnElement[bool]:
+        """Return the condition that a column has the id of a series in the scope."""
+        return sa.true() if self._scope.is_every else series.in_(series_in_scope(self._scope))
 
 
 def _between(begin: int | None, end: int | None) -> sa.ColumnElement[bool]:

@@ -216,6 +216,36 @@ def _in_postgresql(condition: _IsOneOf, compiler: SQLCompiler, **how: Any) -> st
     return f"{column} IN (SELECT value::BIGINT FROM json_array_elements_text({ids}::JSON))"  # noqa: S608
 
 
+def fits_pattern(column: sa.ColumnElement[str], patterns: Collection[str]) -> sa.ColumnElement[bool]:
+    """Return the condition that a column fits one of these patterns, in which `*` is any text.
+
+    Other characters in them stand for themselves, and are none that GLOB gives a meaning to.
+    """
+    likes = [pattern.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_") for pattern in patterns]
+    as_likes = [pattern.replace("*", "%") for pattern in likes]
+    return _FitsPattern(column, json.dumps([*patterns]), json.dumps(as_likes))
+
+
+class _FitsPattern(_Condition):
+    """The condition of `fits_pattern`. The patterns are one value, as GLOB and as LIKE has them."""
+
+    inherit_cache = True
+
+
+@compiles(_FitsPattern, "sqlite")
+def _fits_in_sqlite(condition: _FitsPattern, compiler: SQLCompiler, **how: Any) -> str:
+    column, globs, _ = condition.clauses
+    patterns = f"SELECT 1 FROM json_each({compiler.process(globs, **how)})"  # noqa: S608 - placeholders
+    return f"EXISTS ({patterns} WHERE {compiler.process(column, **how)} GLOB value)"
+
+
+@compiles(_FitsPattern, "postgresql")
+def _fits_in_postgresql(condition: _FitsPattern, compiler: SQLCompiler, **how: Any) -> str:
+    column, _, likes = condition.clauses
+    patterns = f"SELECT json_array_elements_text({compiler.process(likes, **how)}::JSON)"
+    return f"{compiler.process(column, **how)} LIKE ANY (ARRAY({patterns}))"
+
+
 def is_found(column: sa.ColumnElement[int], ids: sa.Select[tuple[int]]) -> sa.ColumnElement[bool]:
     """Return the condition that a column has one of the ids that a query finds.
 

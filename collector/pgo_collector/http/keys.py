@@ -9,56 +9,20 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Self
 
 import structlog
 
 from pgo_collector.errors import KeyMalformed, KeysUnreadable
-from pgo_collector.model.series import SERVICE_PATTERN
+from pgo_collector.model.scope import Scope
 from pgo_collector.reloaded_file import ReloadedFile
 
 _FIELDS = (b"name=", b"service=")
 _DIGEST_PREFIX = b"sha256:"
 _DIGEST = re.compile(rb"sha256:([0-9a-f]{64})", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_SERVICE = re.compile(SERVICE_PATTERN)
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The services that a key is for: names, or patterns in which `*` matches any text. Default: all."""
-
-    patterns: tuple[str, ...] = ("*",)
-
-    @classmethod
-    def parse(cls, text: str) -> Scope:
-        """Return the scope of comma-separated patterns. Raises KeyMalformed, which doesn't quote the text."""
-        patterns = text.split(",")
-        if not all(_SERVICE.fullmatch(pattern.replace("*", "a")) for pattern in patterns):
-            raise KeyMalformed(
-                "service= takes names of services, or patterns with *, with commas between them"
-            )
-        return cls(tuple(dict.fromkeys(patterns)))
-
-    def __str__(self) -> str:
-        return ",".join(self.patterns)
-
-    def includes(self, service: str) -> bool:
-        """Return whether a pattern matches the name of a service.
-
-        The service may itself be a pattern, such as `*` for all services. Only a `*` matches a `*`, so this
-        returns True only if the scope has every service that the pattern has.
-        """
-        return any(fnmatchcase(service, pattern) for pattern in self.patterns)
-
-    @property
-    def only_service(self) -> str | None:
-        """The service if the scope is the name of just one, else None."""
-        first, *others = self.patterns
-        return None if others or "*" in first else first
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
 _LONGEST_NAME = 10_000
 _LONGEST_SEARCH = 200
-_LONGEST_CURSOR = 400
+# The labels of a series are in that of a list of profiles.
+_LONGEST_CURSOR = 4000
 _KEY_OF_CALL = re.compile(r"0|[0-9a-f]{16}")
 
 

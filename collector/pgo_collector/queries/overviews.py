@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
@@ -19,6 +19,7 @@ from pgo_collector.catalog.catalog import Extent
 from pgo_collector.engine.surveys import TOO_LARGE, Change, Survey, Weeks, survey_blobs
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.model.times import DAY_NANOS, format_time
@@ -55,10 +56,8 @@ class Overviews:
         self._release_nanos = release_days * DAY_NANOS
         self._kept: OrderedDict[Selection, tuple[str, Survey]] = OrderedDict()
 
-    async def make(
-        self, selection: Selection, is_visible: Callable[[str], bool], n_rows: int, search: str = ""
-    ) -> FleetOverview:
-        """Return the overview of the visible services in a selection without times.
+    async def make(self, selection: Selection, scope: Scope, n_rows: int, search: str = "") -> FleetOverview:
+        """Return the overview of the services of a scope in a selection without times.
 
         Only names that contain `search` are listed. Raises WorkerUnavailable.
         """
@@ -66,8 +65,7 @@ class Overviews:
         end = now // DAY_NANOS + 1
         weeks = Weeks(end - 2 * _WEEK, end - _WEEK, end)
         wanted = replace(selection, begin=weeks.base * DAY_NANOS, end=end * DAY_NANOS)
-        extents = await asyncio.to_thread(self._store.catalog.extents, wanted)
-        visible = {service: extents[service] for service in extents if is_visible(service)}
+        visible = await asyncio.to_thread(self._store.catalog.extents, wanted, scope)
         latest = sorted(visible, key=lambda service: (-visible[service].last, service))[:MOST_SERVICES]
         surveys = await self._surveys([replace(wanted, service=service) for service in latest], weeks)
         due = await asyncio.to_thread(self._due, visible, latest, now)

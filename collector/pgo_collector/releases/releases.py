@@ -28,6 +28,7 @@ from pgo_collector.errors import MergeDamaged, NoSuchRelease, NotStored, Refusal
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.releases.candidates import Candidate, Candidates
@@ -286,7 +287,7 @@ class AllReleases:
     def _is_known(self, service: str) -> bool:
         store = self._merges.store
         has_releases = bool(Releases(store.blobs.storage, Series(service, CPU)).numbers())
-        return has_releases or service in store.catalog.services()
+        return has_releases or bool(store.catalog.services(scope=Scope((service,))))
 
     def _releases(self, service: str) -> ServiceReleases:
         candidates = Candidates(self._merges, service, self._rules)

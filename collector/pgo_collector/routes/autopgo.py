@@ -19,14 +19,15 @@ from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import allow_anyone, check_scope, context_of, require_key
-from pgo_collector.http.keys import KeyFile, Scope
+from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import NO_KEY_NEEDED, download, parameters, success
 from pgo_collector.http.problems import Dialect, Failure
 from pgo_collector.http.routing import Routes
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.model.selection import EVERY_SERVICE, Selection
+from pgo_collector.model.scope import Scope
+from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import SERVICE_PATTERN, Series
 from pgo_collector.model.times import format_time
 from pgo_collector.store.readiness import Readiness
@@ -157,10 +158,10 @@ def _entries(inventory: Inventory, scope: Scope, budget: Budget) -> list[dict[st
     entries: list[dict[str, Any]] = []
     size = 0
     after = ""
-    while page := inventory.services(EVERY_SERVICE, _PAGE, after):
+    while page := inventory.services(scope, _PAGE, after):
         for stored in page:
             for of_type in stored.types:
-                if of_type.type == CPU and scope.includes(stored.service):
+                if of_type.type == CPU:
                     modified = format_time(of_type.end_nanos)
                     entries.append({"key": stored.service, "size": of_type.size, "lastModified": modified})
                     size += _ENTRY_BYTES + len(stored.service)

@@ -15,6 +15,7 @@ from pgo_collector.http.openapi import SELECTION, parameters, problems
 from pgo_collector.http.parameters import decode_cursor, encode_cursor, whole_number
 from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import fleet_selection_of, fleet_service_of
+from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import EVERY_SERVICE
 from pgo_collector.queries.answers import Services, StoredProfiles
 from pgo_collector.queries.listings import profiles_of, services_of
@@ -38,7 +39,8 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> Route
     async def services(request: Request) -> Response:
         limit = whole_number(request, "limit")
         (after,) = decode_cursor(request, str) or [""]
-        page = await asyncio.to_thread(inventory.services, fleet_service_of(request), limit + 1, after)
+        scope = Scope((fleet_service_of(request),))
+        page = await asyncio.to_thread(inventory.services, scope, limit + 1, after)
         following = encode_cursor(page[limit - 1].service) if len(page) > limit else None
         return await json_answer(services_of(page[:limit], following))
 
@@ -54,7 +56,7 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> Route
     async def profiles(request: Request) -> Response:
         selection = fleet_selection_of(request)
         limit = whole_number(request, "limit")
-        parts = decode_cursor(request, int, str, int)
+        parts = decode_cursor(request, int, str, str, str)
         after = None if parts is None else Position(*parts)
         page = await asyncio.to_thread(inventory.profiles, selection, limit + 1, after)
         following = encode_cursor(*page[limit - 1].position) if len(page) > limit else None

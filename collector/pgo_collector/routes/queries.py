@@ -14,7 +14,7 @@ from starlette.responses import Response
 from pgo_collector.catalog.summaries import Summaries, newest_version
 from pgo_collector.errors import NotOfThisProfile
 from pgo_collector.http.answers import check_names, json_answer
-from pgo_collector.http.auth import check_scope, require_service_key
+from pgo_collector.http.auth import check_scope, context_of, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import BASE, FOCUS, LATENCIES, SELECTION, parameters, problems
 from pgo_collector.http.parameters import (
@@ -73,7 +73,7 @@ def overview_routes(overviews: Overviews, keys: KeyFile) -> Routes:
     )
     async def overview(request: Request) -> Response:
         selection, most = fleet_selection_of(request), whole_number(request, "n")
-        answer = await overviews.make(selection, lambda _: True, most, search_of(request))
+        answer = await overviews.make(selection, context_of(request).caller.scope, most, search_of(request))
         check_names((row.name for row in (*answer.functions, *answer.packages)), overviews.budget)
         return await json_answer(answer)
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pgo_collector.errors import KeyMalformed
-from pgo_collector.http.keys import Key, Scope, digest_of, new_key
+from pgo_collector.http.keys import Key, digest_of, new_key
+from pgo_collector.model.scope import Scope
 
 pytestmark = pytest.mark.any_store
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.http.keys import Scope
 from pgo_collector.model.reserved_labels import (
     PROFILE_NAME,
     SERVICE_NAME,
@@ -93,8 +92,9 @@ class Match:
 
     @property
     def ids(self) -> Collection[int] | None:
-        """Return the ids of the series; None if they are all that there are."""
-        return None if len(self.series) == len(self.names.stored) and self.names.is_every else self.series
+        """Return the ids of the series; None if they are all that there are in the scope."""
+        is_every = len(self.series) == len(self.names.stored) and self.names.span == Span()
+        return None if is_every else self.series
 
     @property
     def profile_types(self) -> list[ProfileType]:
@@ -104,18 +104,14 @@ class Match:
 
 
 class Series:
-    """The series of a key's services with profiles in a range of time."""
+    """The series of a key's services, which the index has, with profiles in a range of time."""
 
-    def __init__(self, index: SeriesIndex, scope: Scope, span: Span, most: int) -> None:
+    def __init__(self, index: SeriesIndex, span: Span, most: int) -> None:
         """Read the series; `most` values of a label may be in a selection."""
         self.index = index
         self.span = span
         self.most = most
-        every = index.series(span.begin, span.end)
-        is_in_scope = {service: scope.includes(service) for service in {each.service for each in every}}
-        self.stored = [each for each in every if is_in_scope[each.service]]
-        # Labels of a series may be asked for without naming their ids only if no other key's are among them.
-        self.is_every = (span.begin, span.end) == (None, None) and len(self.stored) == len(every)
+        self.stored = index.series(span.begin, span.end)
         self._profile_names = index.values_by_series(PROFILE_NAME)
         self._service_names = index.values_by_series(SERVICE_NAME)
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
 from pgo_collector.engine.sample_types import Kind, read_kinds
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.http.keys import Scope
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.reserved_labels import PROFILE_NAME, name_of_profile
+from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import Series as BlobSeries
 from pgo_collector.queries.fleet import MAX_SERVICES
@@ -92,8 +92,8 @@ class Profiles:
 
     async def match(self, scope: Scope, selectors: Selectors, span: Span) -> Match:
         """Return the series of a key's services that match. Raises ParameterInvalid or WorkerUnavailable."""
-        index = SeriesIndex(self._store.catalog)
-        series = await asyncio.to_thread(Series, index, scope, span, self._limits.labels)
+        index = SeriesIndex(self._store.catalog, scope)
+        series = await asyncio.to_thread(Series, index, span, self._limits.labels)
         kinds = await self._read_kinds(series)
         return await asyncio.to_thread(series.match, selectors, kinds)
 

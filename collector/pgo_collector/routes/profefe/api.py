@@ -48,7 +48,7 @@ def _add_server_routes(routes: Routes, store: Store) -> None:
     )
     async def services(request: Request) -> Response:
         scope = context_of(request).caller.scope
-        names = list(filter(scope.includes, await asyncio.to_thread(store.catalog.services)))
+        names = await asyncio.to_thread(store.catalog.services, None, scope)
         if not names:
             raise NothingSelected
         return Envelope(names)

@@ -15,6 +15,7 @@ from pgo_collector.catalog.inventory import StoredService
 from pgo_collector.catalog.summaries import VERSION, Summary
 from pgo_collector.http.selections import selection_of
 from pgo_collector.model.profile_types import CPU, KEPT_APART, LATENCY_TYPES, PROCESS_CPU
+from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
@@ -45,7 +46,7 @@ async def selected_profiles(request: Request, sources: Sources, page: str, *own:
     """
     selection = selection_of(request)
     links = Links.of(request, page, *own, CHOOSE, FIND, most=sources.selection_characters)
-    services = await asyncio.to_thread(sources.inventory.services, selection.service, 1)
+    services = await asyncio.to_thread(sources.inventory.services, Scope((selection.service,)), 1)
     summary = await sources.fleet.kept.answer(
         "summary",
         [selection],

@@ -13,10 +13,10 @@ from pgo_collector.catalog.inventory import Inventory, StoredService
 from pgo_collector.catalog.summaries import INSTANCE, VERSION
 from pgo_collector.errors import WorkerUnavailable
 from pgo_collector.http.auth import context_of
-from pgo_collector.http.keys import Scope
 from pgo_collector.http.parameters import decode_cursor, encode_cursor, search_of
 from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import type_of
+from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import EVERY_SERVICE, Selection
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.answers import FleetChange, FleetOverview
@@ -87,7 +87,7 @@ async def _overview(
     """Return the overview of the services in the scope; if there is none, None and why."""
     selection = Selection(EVERY_SERVICE, type_of(request))
     try:
-        return await sources.overviews.make(selection, scope.includes, _MOST_NAMES, search), ""
+        return await sources.overviews.make(selection, scope, _MOST_NAMES, search), ""
     except WorkerUnavailable as error:
         return None, str(error)
 
@@ -105,12 +105,8 @@ def _services(inventory: Inventory, scope: Scope, after: str, search: str) -> li
     """
     found: list[StoredService] = []
     while len(found) <= _PAGE_SIZE:
-        page = inventory.services(scope.only_service or EVERY_SERVICE, _PAGE_SIZE + 1, after)
-        found += (
-            stored
-            for stored in page
-            if scope.includes(stored.service) and search.casefold() in stored.service.casefold()
-        )
+        page = inventory.services(scope, _PAGE_SIZE + 1, after)
+        found += (stored for stored in page if search.casefold() in stored.service.casefold())
         if len(page) <= _PAGE_SIZE:
             break
         after = page[-1].service

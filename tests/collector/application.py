@@ -1,0 +1,54 @@
+"""The application with all its routes, without the layers around them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from fastapi import FastAPI
+from pgo_collector.background import BackgroundTasks
+from pgo_collector.catalog.sqlite import SQLite
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.merges.kept import KeptMerges
+from pgo_collector.merges.warming import Warming
+from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
+from pgo_collector.settings import Settings
+from pgo_collector.store.folder import DataFolder, folder_storage
+from pgo_collector.store.locks import Locks
+from pgo_collector.store.start_lines import StartLineTables
+from pgo_collector.store.store import Store
+from pgo_collector.submits.commit import Commits
+from pgo_collector.workers.blob_tasks import BlobTasks
+from pgo_collector.workers.bulk import OwnWorkers
+from pgo_collector.workers.pool import Workers
+
+from tests.collector.bounds import BOUNDS
+
+
+def application(home: Path) -> FastAPI:
+    """Return all routes, on a store in a folder that is closed again."""
+    file = home / "keys"
+    file.write_text("")
+    keys = KeyFile(file)
+    with (
+        DataFolder(home / "data") as folder,
+        Store(folder, SQLite(folder.catalog), folder_storage(folder.path)) as store,
+    ):
+        workers = Workers(1, BOUNDS, folder.rows)
+        tasks = BlobTasks(workers, bulk := OwnWorkers(workers), store.catalog)
+        app = create_app(
+            Settings(),
+            AppDependencies(
+                OpenStore(store, Commits(store), tasks, bulk.progress),
+                KeptMerges(folder.merged, 1),
+                StartLineTables(store, workers, Settings()),
+                Locks(store.catalog.database.leases),
+                Warming(store, tasks),
+                BackgroundTasks({}),
+                Keys(keys, keys, keys),
+                asyncio.Event(),
+            ),
+        )
+    while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
+        app = vars(app)["_app"]
+    return app
