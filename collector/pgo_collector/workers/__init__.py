@@ -6,5 +6,5 @@ runs tasks over stored blobs in the worker that has their rows.
 
 Very many blobs are read through the seam `bulk.Bulk`: by this server's own workers, or on a Dask cluster
 (`dask_cluster`), which the own workers stand in for when it fails. `bulk_parts` has the tasks of the
-cluster's workers, and `dask_processes` starts them.
+cluster's workers, `bulk_answers` checks what they answer, and `dask_processes` starts them.
 """

@@ -6,7 +6,6 @@ They run in processes that have this package installed and can read the blobs, o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from pprof_merge import Collection
@@ -17,21 +16,14 @@ from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE
 from pgo_collector.engine.packing import pack_to_send
 from pgo_collector.engine.row_cache import Rows
-from pgo_collector.engine.tasks import Unreadable, inspect_all
+from pgo_collector.engine.tasks import inspect_all
 from pgo_collector.errors import EngineDiffers
-from pgo_collector.model.facts import Facts
+from pgo_collector.workers.bulk_answers import Answer, answering, facts_as_json
 
 
-class ReadPart(NamedTuple):
-    """The rows of blobs as `absorb_rows` takes them, how many there are, and why the others aren't there."""
-
-    sent: bytes
-    read: int
-    unreadable: dict[str, str]
-
-
-def read_part(engine: str, blobs: BlobColumns, is_last: bool) -> ReadPart:
-    """Read and number the blobs. Raises EngineDiffers.
+@answering
+def read_part(engine: str, blobs: BlobColumns, is_last: bool) -> Answer:
+    """Read and number the blobs. Return why some aren't there, by name, and the rows of the others.
 
     The heap keeps its free pages for the next range. After one of the last, the system gets them back.
     """
@@ -42,23 +34,20 @@ def read_part(engine: str, blobs: BlobColumns, is_last: bool) -> ReadPart:
             trim_heap()
 
 
-def _read_part(engine: str, blobs: BlobColumns) -> ReadPart:
+def _read_part(engine: str, blobs: BlobColumns) -> Answer:
     _begin(engine)
     rows = Rows(STORED_LIMITS)
     unreadable = rows.load(blobs, np.arange(len(blobs)))
     segment = rows.collection.since(Collection().mark)
-    return ReadPart(
-        pack_to_send((engine, segment)),
-        len(blobs) - len(unreadable),
-        {blobs.name(row): why for row, why in unreadable.items()},
-    )
+    return Answer({blobs.name(row): why for row, why in unreadable.items()}, pack_to_send((engine, segment)))
 
 
+@answering
 @trim_after
-def inspect_part(engine: str, storage: Storage, blobs: Sequence[tuple[str, str]]) -> list[Facts | Unreadable]:
-    """Return what `inspect_all` does. Raises EngineDiffers."""
+def inspect_part(engine: str, storage: Storage, blobs: Sequence[tuple[str, str]]) -> Answer:
+    """Return what `inspect_all` does, and no rows."""
     _begin(engine)
-    return inspect_all(storage, blobs)
+    return Answer(facts_as_json(inspect_all(storage, blobs)), b"")
 
 
 def _begin(engine: str) -> None:

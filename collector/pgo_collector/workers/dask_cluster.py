@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,15 @@ from pgo_collector.errors import CollectorError
 from pgo_collector.model.facts import Facts
 from pgo_collector.settings import Settings
 from pgo_collector.workers.bulk import BulkProgress, OwnWorkers
-from pgo_collector.workers.bulk_parts import ReadPart, inspect_part, read_part
+from pgo_collector.workers.bulk_answers import (
+    Answer,
+    AnswerMalformed,
+    facts_of,
+    read_answer,
+    refuse_pickles,
+    unreadable_of,
+)
+from pgo_collector.workers.bulk_parts import inspect_part, read_part
 from pgo_collector.workers.pool import Workers
 
 # Blobs in a range. More blobs share more names and stacks, which then travel once; but a range is what is
@@ -54,6 +62,7 @@ def _is_no_cancellation(record: logging.LogRecord) -> bool:
     return not (record.exc_info and record.exc_info[0] is asyncio.CancelledError)
 
 
+refuse_pickles()
 # What fails on a cluster is an event here. Dask logs lost connections with tracebacks, though at level info,
 # and a client that is closed while it connects again as an error.
 logging.getLogger("distributed").setLevel(logging.WARNING)
@@ -101,21 +110,29 @@ class DaskCluster:
                 with self.progress.of(len(rows)) as advance:
                     try:
                         await self._load(chosen.owner, chosen.blobs.take(rows), advance)
-                    except ClusterFails as error:
+                    except (ClusterFails, AnswerMalformed) as error:
                         await self._note(error)
 
     async def inspect(
         self, storage: Storage, blobs: Sequence[tuple[str, str]], among: int
     ) -> list[Facts | Unreadable]:
-        """Inspect the blobs on the cluster, if they are among at least `PGOF_BULK_BLOBS`."""
+        """Inspect the blobs on the cluster, if they are among at least `PGOF_BULK_BLOBS`.
+
+        What it can't read, the own workers try.
+        """
         if among >= self._least and self._may_be_asked:
             try:
-                found: list[Facts | Unreadable] = await self._run(
-                    await self._connected(), inspect_part, storage, blobs
-                )
-            except ClusterFails as error:
+                said, _ = await self._run(await self._connected(), inspect_part, storage, blobs)
+                found = facts_of(said, len(blobs))
+            except (ClusterFails, AnswerMalformed) as error:
                 await self._note(error)
             else:
+                left = [place for place, each in enumerate(found) if isinstance(each, Unreadable)]
+                again = (
+                    await self._own.inspect(storage, [blobs[place] for place in left], among) if left else []
+                )
+                for place, each in zip(left, again, strict=True):
+                    found[place] = each
                 return found
         return await self._own.inspect(storage, blobs, among)
 
@@ -123,7 +140,7 @@ class DaskCluster:
     def _may_be_asked(self) -> bool:
         return time.monotonic() - self._failed_at >= _PAUSE_SECONDS
 
-    async def _note(self, error: ClusterFails) -> None:
+    async def _note(self, error: CollectorError) -> None:
         """Log why the cluster fails; leave it alone for a while."""
         _log.warning("cluster failed", reason=str(error))
         self._failed_at = time.monotonic()
@@ -140,9 +157,11 @@ class DaskCluster:
         async def read_ranges() -> None:
             for number, each in numbered:
                 is_last = number >= len(ranges) - lanes
-                part: ReadPart = await self._run(client, read_part, blobs.take(np.array(each)), is_last)
-                await self._absorb(owner, part)
-                read = advance(part.read + len(part.unreadable))
+                part = blobs.take(np.array(each))
+                said, rows = await self._run(client, read_part, part, is_last)
+                unreadable = unreadable_of(said, {part.name(row) for row in range(len(part))})
+                await self._absorb(owner, unreadable, rows)
+                read = advance(len(part))
                 _log.info("bulk read progressed", owner=owner, read=read, blobs=len(blobs))
 
         try:
@@ -152,21 +171,31 @@ class DaskCluster:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _absorb(self, owner: str, part: ReadPart) -> None:
+    async def _absorb(self, owner: str, unreadable: Mapping[str, str], rows: bytes) -> None:
         """Add a range's rows to those of their owner. Unreadable blobs are left to the owner's worker."""
-        for blob, why in [*part.unreadable.items()][:_MOST_REASONS]:
-            _log.warning("cluster skipped blob", blob=blob, reason=why)
+        for blob, why in [*unreadable.items()][:_MOST_REASONS]:
+            _log.warning("cluster skipped blob", blob=blob, reason=why[:_LONGEST_REASON])
         path = self._new_part()
         try:
-            await asyncio.to_thread(path.write_bytes, part.sent)
+            await asyncio.to_thread(path.write_bytes, rows)
             await self._workers.run_for(owner, absorb_rows, owner, path)
         finally:
             await asyncio.to_thread(delete_part, path)
 
-    async def _run(self, client: Client, task: Callable[..., object], *arguments: object) -> Any:
+    async def _run(self, client: Client, task: Callable[..., bytes], *arguments: object) -> Answer:
+        """Return a task's answer; one that failed is tried again. Raises ClusterFails and AnswerMalformed."""
+        for _ in range(1 + _RETRIES):
+            answer = read_answer(await self._ask(client, task, *arguments))
+            match answer.said:
+                case {"fails": str() as why}:
+                    continue
+            return answer
+        raise ClusterFails(why[:_LONGEST_REASON])
+
+    async def _ask(self, client: Client, task: Callable[..., bytes], *arguments: object) -> object:
         """Return a task's result; cancel it on the cluster if nobody waits any more. Raises ClusterFails."""
         try:
-            future = client.submit(task, ENGINE, *arguments, pure=False, retries=_RETRIES)
+            future = client.submit(task, ENGINE, *arguments, pure=False)
         except Exception as error:  # the client's connection may just have been lost
             raise _failure(error) from error
         try:

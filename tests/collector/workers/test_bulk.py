@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -152,6 +153,94 @@ def test_a_server_that_stops_logs_no_error_of_a_client_that_connects_again(fille
         time.sleep(_TRIES_SECONDS)
         assert filled.stop() == 0
     assert not [line for line in filled.log if line["level"] == "error"]
+
+
+# Loaded by each process of a worker: what it answers is a program for whoever unpickles it.
+_ROGUE = """
+import copyreg, os, pickle
+from pathlib import Path
+import distributed
+from distributed.protocol import dask_serialize
+from pgo_collector.workers import bulk_parts
+
+CODE = f"import sys\\nif 'pgo_collector.serve.server' in sys.modules: open({os.environ['ROGUE_FILE']!r}, 'w')"
+
+class Evil:
+    def __reduce__(self):
+        return exec, (CODE,)
+
+class Kind(type):
+    pass
+
+class OfKind(metaclass=Kind):
+    pass
+
+copyreg.pickle(Kind, lambda kind: (exec, (CODE,)))
+dask_serialize.register(OfKind)(lambda of: ({}, []))
+
+def rogue(*arguments):
+    said = b'{"fails": 1}'
+    match Path(os.environ["ROGUE_MODE"]).read_text():
+        case "error":
+            raise ValueError(Evil())
+        case "warning":
+            distributed.get_worker().log_event("warn", {"message": pickle.dumps(Evil())})
+        case "result":
+            return Evil()
+        case "nested":
+            return [b"bytes", {"more": Evil()}]
+        case "type":
+            return OfKind()
+        case "no answer":
+            return b"x"
+        case "no JSON":
+            return len(said).to_bytes(8, "little") + said[1:]
+        case "others":
+            said = b'{"of/another/blob": "why"}'
+        case "no rows":
+            said = b"{}"
+        case "rows":
+            said = b"{}" + pickle.dumps(Evil())
+            return (2).to_bytes(8, "little") + said
+    return len(said).to_bytes(8, "little") + said
+
+bulk_parts.read_part = bulk_parts.inspect_part = rogue
+"""
+_IGNORED = "no rows", "rows"
+
+
+@pytest.mark.sqlite
+@pytest.mark.folder
+@pytest.mark.parametrize(
+    "modes",
+    [
+        ("error", "warning", "type"),
+        pytest.param(
+            ("result", "nested", "no answer", "no JSON", "others", *_IGNORED), marks=pytest.mark.exhaustive
+        ),
+    ],
+    ids=" ".join,
+)
+def test_what_a_rogue_worker_answers_runs_nowhere(
+    filled: Server, tmp_path: Path, modes: tuple[str, ...]
+) -> None:
+    alone = answers_alone(filled)
+    (tmp_path / "sitecustomize.py").write_text(_ROGUE)
+    made, mode = tmp_path / "made", tmp_path / "mode"
+    rogue = {"PYTHONPATH": str(tmp_path), "ROGUE_FILE": str(made), "ROGUE_MODE": str(mode)}
+    with DaskCluster(rogue, workers=1) as cluster:
+        use(filled, cluster)
+        for each in modes:
+            mode.write_text(each)
+            filled.start()
+            assert answers(filled) == alone, each
+            assert not made.exists(), each
+            assert bool(filled.events("cluster failed")) == (each not in _IGNORED), each
+            lose_rows(filled)
+        filled.reindex()
+        filled.start()
+        assert answers(filled) == alone
+        assert not made.exists()
 
 
 @pytest.mark.exhaustive
