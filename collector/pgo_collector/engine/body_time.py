@@ -35,10 +35,11 @@ class BodyTime:
 
     def __init__(self) -> None:
         self._seconds = inf
+        self._is_running = False
 
     def bound(self, seconds: float) -> None:
         """Bound the time in this process, on whose main thread all bodies are read from now on."""
-        signal.signal(signal.SIGPROF, _interrupt)
+        signal.signal(signal.SIGPROF, self._interrupt)
         self._seconds = seconds * _SLOWER
 
     def spend(self, body: bytes | Path, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -52,18 +53,25 @@ class BodyTime:
         allowed = self._seconds * max(size / _MIB, 1)
         try:
             try:
+                self._is_running = True
                 # Again and again: code that is called back, such as a finalizer, may lose the exception.
                 signal.setitimer(signal.ITIMER_PROF, allowed, allowed)
                 return work(*args, **kwargs)
             finally:
+                self._is_running = False  # a signal that comes later is too late: the work is done
                 signal.setitimer(signal.ITIMER_PROF, 0)
         except _TimeIsUp:
-            signal.setitimer(signal.ITIMER_PROF, 0)  # the signal may have come as the block above ended
+            self._is_running = False  # the signal may have come as the block above ended
+            signal.setitimer(signal.ITIMER_PROF, 0)
         # Only here is the memory of the interrupted work released.
         raise BodyTooCostly(
             f"reading the body takes more than {allowed:.3g} seconds of CPU time (PGOF_BODY_CPU_SECONDS);"
             " send less in one body"
         )
+
+    def _interrupt(self, *_: object) -> None:
+        if self._is_running:
+            raise _TimeIsUp
 
 
 def within_body_time(task: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
@@ -74,10 +82,6 @@ def within_body_time(task: Callable[Concatenate[Path, P], T]) -> Callable[Concat
         return BODY_TIME.spend(body, task, body, *args, **kwargs)
 
     return bounded
-
-
-def _interrupt(*_: object) -> None:
-    raise _TimeIsUp
 
 
 # The time in this process; a worker process bounds it as it starts.
