@@ -777,7 +777,19 @@ class Settings(BaseModel):
         default=100,
         gt=0,
         le=_MOST,
-        description="The largest number of headers in a request. Beyond it, the answer is 431.",
+        description=(
+            "The largest number of headers in a request, or of lines if some have several. Beyond it, the"
+            " answer is 431."
+        ),
+    )
+    min_chunk_bytes: int = Field(
+        default=64,
+        gt=0,
+        le=_MOST,
+        description=(
+            "The smallest mean size of the chunks of a chunked request body, in bytes. Below it, after 256"
+            " chunks, the answer is 400. 1 for any."
+        ),
     )
     max_url_bytes: int = Field(
         default=16 << 10,

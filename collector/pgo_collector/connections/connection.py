@@ -12,7 +12,6 @@ handled. So this module waits for that request.
 from __future__ import annotations
 
 import asyncio
-import re
 from http import HTTPStatus
 from typing import Any
 
@@ -23,26 +22,17 @@ from uvicorn.server import ServerState
 
 from pgo_collector.connections.connection_pool import (
     Admission,
-    ConnectionLimits,
     ConnectionPool,
     Phase,
     network_of,
 )
-from pgo_collector.http.problems import Problem
+from pgo_collector.connections.requests import Requests
 
 # How long a stopping server waits for the first request of a connection.
 _FIRST_REQUEST_SECONDS = 5.0
 # A client that neither sends nor reads for so long loses its connection when another client needs it.
 _STUCK_SECONDS = 5.0
 _MOST_DROPPED_BYTES = 64 << 20
-_HEALTH_CHECKS = {b"/healthz", b"/readyz"}
-_ABSOLUTE_FORM = re.compile(rb"(?i:https?)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<rest>.*)", re.DOTALL)
-_REASONS = {
-    HTTPStatus.REQUEST_TIMEOUT: "head_timeout",
-    HTTPStatus.REQUEST_URI_TOO_LONG: "url_bytes",
-    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "headers",
-    HTTPStatus.SERVICE_UNAVAILABLE: "connections",
-}
 
 
 class State(ServerState):
@@ -59,7 +49,7 @@ class Connection(H11Protocol):
 
     def __init__(self, config: Any, server_state: State, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, server_state, *args, **kwargs)
-        self.conn = self._requests = _Requests(server_state.pool.limits)
+        self.conn = self._requests = Requests(server_state.pool.limits)
         self.phase = Phase.HEAD
         self.address = ""
         self._state = server_state
@@ -112,14 +102,30 @@ class Connection(H11Protocol):
             self.flow.pause_reading()
 
     def handle_events(self) -> None:
-        """Handle what has arrived, and note the phase that the connection is then in."""
+        """Handle what has arrived, and note the phase that the connection is then in.
+
+        What there is no time for in this turn of the loop waits for another one.
+        """
+        turns = self._pool.turns
+        self._requests.stop = turns.begin()
         super().handle_events()
+        turns.end()
+        if self._requests.is_cut:
+            turns.wait(self)
         if self.phase is Phase.CLOSING or self.cycle is None:
             return
         if self.cycle.response_complete:
             self._wait()
         elif self.phase is not Phase.SERVED:
             self._serve()
+
+    def go_on(self) -> None:
+        """See Parsing."""
+        if self.phase is Phase.CLOSING or self.transport.is_closing():
+            return
+        self.handle_events()
+        if self.phase is not Phase.SERVED or not self.cycle.body:
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         """Go on with the next request if it has arrived."""
@@ -132,9 +138,9 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse the request that the parser has refused, with the parser's reason."""
-        fault = self._requests.fault or h11.RemoteProtocolError(msg)
-        status = HTTPStatus(fault.error_status_hint)
-        self._refuse(status, str(fault), _REASONS.get(status, "malformed"))
+        del msg  # uvicorn's, which gives none
+        fault = self._requests.fault
+        self._refuse(HTTPStatus(fault.error_status_hint), str(fault), fault.reason)
 
     def shutdown(self) -> None:
         """Close the connection for a stop: at once if idle, else after its request or a wait for one."""
@@ -241,135 +247,25 @@ class Connection(H11Protocol):
         if is_too_late or self._requests.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             self.transport.close()
             return
+        self._requests.is_paused = False
         self.transport.write(self._requests.refusal(status, detail, self.server_state.default_headers))
         self.flow.resume_reading()
         self.transport.write_eof()
 
 
 class _Flow(FlowControl):
-    """uvicorn's flow control, except that it reads nothing while a request that has arrived is waiting."""
+    """uvicorn's flow control, except that it reads nothing while what has arrived may not be parsed yet."""
 
-    def __init__(self, transport: asyncio.Transport, requests: _Requests) -> None:
+    def __init__(self, transport: asyncio.Transport, requests: Requests) -> None:
         super().__init__(transport)
         self._requests = requests
 
+    def pause_reading(self) -> None:
+        """Read no more, also if uvicorn has had the transport read again, past its flow control."""
+        self.read_paused = True
+        self._transport.pause_reading()
+
     def resume_reading(self) -> None:
-        """Read on, unless another request waits: the application asks for more of its own request alone."""
+        """Read on, unless more has arrived: the application asks for more of its own request alone."""
         if not self._requests.is_paused:
             super().resume_reading()
-
-
-class _Requests(h11.Connection):
-    """h11's parser with bounds, and stricter where two parsers could disagree on the end of a message."""
-
-    def __init__(self, limits: ConnectionLimits) -> None:
-        super().__init__(h11.SERVER, limits.header_bytes)
-        self._limits = limits
-        self._is_head_request = False
-        self.fault: h11.RemoteProtocolError | None = None
-        # Whether more has arrived after the request that is being answered.
-        self.is_paused = False
-        self.is_for_health_checks = False
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether part of a request's head has arrived."""
-        return self.their_state is h11.IDLE and bool(self.trailing_data[0])
-
-    def next_event(self) -> Any:
-        """Return the next event. Raises h11.RemoteProtocolError with the status and detail of the answer."""
-        was_in_head = self.their_state is h11.IDLE
-        try:
-            event = super().next_event()
-            self.is_paused = event is h11.PAUSED
-            return self._check(event) if type(event) is h11.Request else event
-        except h11.RemoteProtocolError as error:
-            self.fault = (
-                error if isinstance(error, _Refused) else self._refusal_of(error, in_head=was_in_head)
-            )
-        except h11.LocalProtocolError as error:
-            self.fault = _Refused(HTTPStatus.BAD_REQUEST, str(error))
-        self.is_paused = False
-        raise self.fault
-
-    def refusal(self, status: HTTPStatus, detail: str, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Return the bytes of an answer with problem details that ends the connection."""
-        retry = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-        problem = Problem(status, detail, retry)
-        response = h11.Response(
-            status_code=status.value,
-            headers=[*headers, *problem.raw_headers, CLOSE_HEADER],
-            reason=status.phrase.encode(),
-        )
-        sent = [self.send(response)]
-        if not self._is_head_request:
-            sent.append(self.send(h11.Data(data=bytes(problem.body))))
-        return b"".join([*sent, self.send(h11.EndOfMessage())])
-
-    def _check(self, request: h11.Request) -> h11.Request:
-        """Return the request with a path as its target. Raises _Refused."""
-        limits, headers = self._limits, request.headers
-        names = [name for name, _ in headers]
-        self._is_head_request = request.method == b"HEAD"
-        if len(request.target) > limits.url_bytes:
-            raise self._url_too_long()
-        if sum(len(name) + len(value) for name, value in headers) > limits.header_bytes:
-            raise self._headers_too_large()
-        if len(names) > limits.headers:
-            detail = f"more than {limits.headers} header fields (PGOF_MAX_HEADERS)"
-            raise _Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
-        if request.http_version not in {b"1.1", b"1.0"}:
-            raise _Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this server speaks HTTP/1.1 and HTTP/1.0")
-        if request.method == b"CONNECT":
-            raise _Refused(HTTPStatus.NOT_IMPLEMENTED, "CONNECT is for proxies, and this server isn't one")
-        if b"transfer-encoding" in names and (b"content-length" in names or request.http_version == b"1.0"):
-            # A proxy that goes by the other length would see a request in the rest of the body (smuggling).
-            detail = "Transfer-Encoding can't be sent with Content-Length, nor in HTTP/1.0"
-            raise _Refused(HTTPStatus.BAD_REQUEST, detail)
-        if not request.target.startswith(b"/"):
-            request = _in_origin_form(request)
-        if self.is_for_health_checks and request.target.partition(b"?")[0] not in _HEALTH_CHECKS:
-            detail = "every connection is in use (PGOF_MAX_CONNECTIONS); send the request again"
-            raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail)
-        return request
-
-    def _refusal_of(self, error: h11.RemoteProtocolError, *, in_head: bool) -> _Refused:
-        """Return the refusal for an error of h11; it names the setting of a bound and quotes nothing."""
-        if error.error_status_hint != HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
-            status = HTTPStatus(error.error_status_hint)
-            return _Refused(status, f"not a valid HTTP/1.1 request: {str(error).partition(':')[0]}")
-        if in_head and b"\n" not in self.trailing_data[0]:
-            return self._url_too_long()
-        return self._headers_too_large()
-
-    def _url_too_long(self) -> _Refused:
-        detail = f"the URL is longer than {self._limits.url_bytes:,} bytes (PGOF_MAX_URL_BYTES)"
-        return _Refused(HTTPStatus.REQUEST_URI_TOO_LONG, detail)
-
-    def _headers_too_large(self) -> _Refused:
-        detail = (
-            f"the headers, or a chunk's extensions, are larger than {self._limits.header_bytes:,} bytes"
-            " (PGOF_MAX_HEADER_BYTES)"
-        )
-        return _Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
-
-
-class _Refused(h11.RemoteProtocolError):
-    """A request that is refused, with the status and detail of the answer."""
-
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
-        super().__init__(detail, status.value)
-
-
-def _in_origin_form(request: h11.Request) -> h11.Request:
-    """Return a request for a URL as one for its path and host, as RFC 9112 (3.2.2) asks. Raises _Refused."""
-    match = _ABSOLUTE_FORM.fullmatch(request.target)
-    if match is None:
-        raise _Refused(HTTPStatus.BAD_REQUEST, "the target of the request is neither a path nor a URL")
-    headers = [(name, value) for name, value in request.headers if name != b"host"]
-    return h11.Request(
-        method=request.method,
-        target=(match["path"] or b"/") + match["rest"],
-        headers=[(b"host", match["authority"]), *headers],
-        http_version=request.http_version,
-    )

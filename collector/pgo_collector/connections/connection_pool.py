@@ -22,6 +22,7 @@ from typing import Protocol
 
 import structlog
 
+from pgo_collector.connections.turns import Turns
 from pgo_collector.settings import Settings
 
 # For the files of the catalog, the profiles that are read or written, and the sockets of the workers.
@@ -29,6 +30,7 @@ _DESCRIPTORS_FOR_FILES = 256
 # Why a connection or a request on it is refused, or a connection is closed.
 REFUSALS = (
     "answer_timeout",
+    "chunks",
     "connections",
     "connections_per_address",
     "head_timeout",
@@ -86,6 +88,7 @@ class ConnectionLimits:
 
     header_bytes: int
     headers: int
+    chunk_bytes: int
     url_bytes: int
     head_seconds: float
     idle_seconds: float
@@ -111,6 +114,7 @@ class ConnectionLimits:
         return cls(
             header_bytes=settings.max_header_bytes,
             headers=settings.max_headers,
+            chunk_bytes=settings.min_chunk_bytes,
             url_bytes=settings.max_url_bytes,
             head_seconds=settings.head_timeout,
             idle_seconds=settings.idle_timeout,
@@ -166,6 +170,7 @@ class ConnectionPool:
 
     def __init__(self, limits: ConnectionLimits, count_refused: Callable[[str], None]) -> None:
         self.limits = limits
+        self.turns = Turns()
         self._count_refused = count_refused
         self._open: OrderedDict[PooledConnection, None] = OrderedDict()
         self._closing = _Queue(_CLOSING_SECONDS)
