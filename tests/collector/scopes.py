@@ -105,7 +105,7 @@ class Profile(NamedTuple):
 
 @dataclass(frozen=True)
 class Words:
-    """What is stored, and what questions are made of: the words of the key's services, and of others."""
+    """Profiles that are stored, of whose words questions are made: the key's, and others."""
 
     own: Sequence[Profile]
     others: Sequence[Profile]

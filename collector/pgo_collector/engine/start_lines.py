@@ -15,10 +15,12 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -42,6 +44,14 @@ CREATE TABLE IF NOT EXISTS functions (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS starts ON functions (file, start_line, name);
 """
+# Where a function ends: at the next start of a known function of its file that isn't a closure in it. A row
+# counts for profiles taken at `since` or later, until another row of the function does. `PRAGMA user_version`
+# is the number of functions when ends were put here: older collectors add functions and no ends.
+_ENDS = """
+CREATE {} TABLE IF NOT EXISTS ends (
+    name TEXT, since INTEGER, line INTEGER NOT NULL, PRIMARY KEY (name, since)
+) WITHOUT ROWID
+"""
 # Build ids that one upload of symbols may have: a Go program has two, GNU's and Go's.
 MOST_BUILD_IDS = 8
 _LONGEST_BUILD_ID = 200
@@ -50,10 +60,12 @@ _LONGEST_BUILD_ID = 200
 # that time is for clocks of collectors that differ.
 DELAY_NANOS = 10 * 10**9
 _KNOWN_NANOS = DELAY_NANOS // 2
-# Closures in a function that are looked at. A profile can claim any number of them.
-_MOST_CLOSURES = 1000
-# What comes after a function's name in those of the closures in it.
-_OF_CLOSURES = (".", "-")
+# How often the end of a function may have come nearer, as more functions became known. A look-up reads them
+# all, and a sender could have any number; of a function with more it isn't certain which lines are in it.
+_MOST_ENDS = 64
+# Closures in a function have its name and, after it, one of the characters from the first to before the last.
+_FIRST_OF_CLOSURES, _AFTER_CLOSURES = "-", "/"
+_NO_END = 1 << 63
 
 # The file and the first line of each function, by name.
 Starts = dict[str, tuple[str, int]]
@@ -66,47 +78,135 @@ class KnownFunction(NamedTuple):
     is_uploaded: bool
 
 
+class Function(NamedTuple):
+    """A function of a table: its lines, and when that was known.
+
+    Each end counts for profiles taken from its time on, in ns since 1970; the latest comes first.
+    """
+
+    known: KnownFunction
+    since: int
+    ends: Sequence[tuple[int, int]]
+
+    def has(self, line: int, taken: int) -> bool:
+        """Return whether a line is surely in it, by what counts for a profile taken at `taken`.
+
+        An eBPF profiler names the function whose machine code ran, and the line of a call that was inlined
+        into it. So the line must be in the function: not before its start, and not after the start of another
+        known function of the file, unless that is a closure in it.
+        """
+        if self.since > taken or self.known.start_line > line:
+            return False
+        return line < next((end for since, end in self.ends if since <= taken), _NO_END)
+
+
 class StartLines:
     """The functions of one build, in the file of its table."""
 
     def __init__(self, path: Path) -> None:
         """Open the file, which must not change. Raises sqlite3.Error if it isn't a table."""
         uri = f"file:{quote(str(path))}?mode=ro&immutable=1"
-        self._database = sqlite3.connect(uri, uri=True, check_same_thread=False)
-        self._database.execute("SELECT name FROM functions JOIN files USING (name) LIMIT 1")
+        self._database = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+        self._has_ends = _has_ends(self._database)
+        # The files whose ends this has put into a table of its own, beside one that lacks them.
+        self._files: set[int] = set()
+        if not self._has_ends:
+            self._database.execute("PRAGMA temp_store=MEMORY")
+            self._database.execute(_ENDS.format("TEMP"))
 
-    def find(self, name: str, file: str, line: int, taken: int) -> KnownFunction | None:
-        """Return the function that a frame of a profile taken at `taken` is in; None if that isn't certain.
-
-        An eBPF profiler names the function whose machine code ran, and the line of a call that was inlined
-        into it. So the line must be in the function: in the same file, not before its start, and not after
-        the start of another known function, unless that is a closure in it.
-        """
-        with suppress(sqlite3.Error, UnicodeEncodeError, OverflowError):
-            return self._find(name, file, line, taken)
+    def find(self, name: str, file: str) -> Function | None:
+        """Return the function of a name if it is in a file, from one place of an index."""
+        with suppress(sqlite3.Error, UnicodeEncodeError):
+            return self._find(name, file)
         return None
 
-    def _find(self, name: str, file: str, line: int, taken: int) -> KnownFunction | None:
-        known = self._database.execute(
-            "SELECT start_line, is_uploaded, file FROM functions WHERE name = ?1 AND since <= ?2"
-            " AND start_line <= ?3 AND file = (SELECT id FROM files WHERE name = ?4)",
-            (name, taken, line, file),
+    def _find(self, name: str, file: str) -> Function | None:
+        found = self._database.execute(
+            "SELECT start_line, is_uploaded, since, file FROM functions WHERE name = ?"
+            " AND file = (SELECT id FROM files WHERE name = ?)",
+            (name, file),
         ).fetchone()
-        if known is None:
+        if found is None:
             return None
-        start_line, is_uploaded, file_id = known
-        before = self._database.execute(
-            "SELECT name, since FROM functions WHERE file = ? AND start_line > ? AND start_line <= ?"
-            " ORDER BY start_line DESC LIMIT ?",
-            (file_id, start_line, line, _MOST_CLOSURES),
+        start_line, is_uploaded, since, file_id = found
+        if not self._has_ends and file_id not in self._files:
+            _put_ends(self._database, file_id)
+            self._files.add(file_id)
+        ends = self._database.execute(
+            "SELECT since, line FROM ends WHERE name = ? ORDER BY since DESC LIMIT ?", (name, _MOST_ENDS + 1)
         ).fetchall()
-        if len(before) == _MOST_CLOSURES:
-            return None
-        for other, since in before:
-            is_closure = other.startswith(name) and other[len(name) :].startswith(_OF_CLOSURES)
-            if not is_closure and since <= taken:
-                return None
-        return KnownFunction(start_line, bool(is_uploaded))
+        known = KnownFunction(start_line, bool(is_uploaded))
+        return Function(known, since, ends) if len(ends) <= _MOST_ENDS else None
+
+
+def _has_ends(database: sqlite3.Connection) -> bool:
+    """Return whether the ends of all functions in a table are there. Raises sqlite3.Error if it is none."""
+    (functions,) = database.execute("SELECT count(*) FROM functions").fetchone()
+    (with_ends,) = database.execute("PRAGMA user_version").fetchone()
+    return bool(functions == with_ends)
+
+
+def _put_ends(database: sqlite3.Connection, file: int, since: int = -_NO_END) -> None:
+    """Put where the functions of a file end into the table, from a time on since which some count."""
+    of_file = "name IN (SELECT name FROM functions WHERE file = ?)"
+    database.execute(f"DELETE FROM ends WHERE {of_file} AND since >= ?", (file, since))  # noqa: S608
+    before = f"SELECT name, line, max(since) FROM ends WHERE {of_file} GROUP BY name"  # noqa: S608
+    last = {name: line for name, line, _ in database.execute(before, (file,))}
+    functions = database.execute(
+        "SELECT start_line, name, since FROM functions WHERE file = ?", (file,)
+    ).fetchall()
+    for version in sorted({of for _, _, of in functions if of >= since}):
+        ends = _ends_of([(start, name) for start, name, of in functions if of <= version])
+        new = {name: line for name, line in ends.items() if last.get(name) != line}
+        rows = [(name, version, line) for name, line in new.items()]
+        database.executemany("INSERT INTO ends VALUES (?, ?, ?)", rows)
+        last |= new
+
+
+def _ends_of(functions: Sequence[tuple[int, str]]) -> dict[str, int]:
+    """Return where functions of one file end, given their starts and names; without those that don't.
+
+    It takes the time of a sort, however functions and closures lie: from the last start on, two trees have
+    the nearest start of the names before and behind those of a function's closures, which are neighbours.
+    """
+    names = sorted(name for _, name in functions)
+    before, behind = _Nearest(len(names)), _Nearest(len(names))
+    ends: dict[str, int] = {}
+    for start, of_start in groupby(sorted(functions, reverse=True), itemgetter(0)):
+        group = [name for _, name in of_start]
+        for name in group:
+            first = bisect_left(names, name + _FIRST_OF_CLOSURES)
+            last = bisect_left(names, name + _AFTER_CLOSURES)
+            end = min(before.among(first), behind.among(len(names) - last))
+            if end < _NO_END:
+                ends[name] = end
+        for name in group:
+            place = bisect_left(names, name)
+            before.put(place, start)
+            behind.put(len(names) - 1 - place, start)
+    return ends
+
+
+class _Nearest:
+    """The smallest start among the first places, each later start being smaller: a Fenwick tree."""
+
+    def __init__(self, count: int) -> None:
+        self._starts = [_NO_END] * (count + 1)
+
+    def put(self, place: int, start: int) -> None:
+        """Put a start, which is smaller than all before, at a place from 0 on."""
+        place += 1
+        while place < len(self._starts):
+            self._starts[place] = start
+            place += place & -place
+
+    def among(self, places: int) -> int:
+        """Return the smallest start at the first places."""
+        nearest = _NO_END
+        while places:
+            nearest = min(nearest, self._starts[places])
+            places &= places - 1
+        return nearest
 
 
 class Tables(NamedTuple):
@@ -189,6 +289,8 @@ class Additions(NamedTuple):
             if table:
                 database.deserialize(table)
             database.executescript(_SCHEMA)
+            database.execute(_ENDS.format(""))
+            is_whole = _has_ends(database)
             (count,) = database.execute("SELECT count(*) FROM functions").fetchone()
             database.execute("BEGIN")
             database.executemany(
@@ -196,14 +298,33 @@ class Additions(NamedTuple):
             )
             before = database.total_changes
             files = dict(database.execute("SELECT name, id FROM files"))
+            changed = set[int]()
             for name, (file, line) in starts.items():
                 if count + database.total_changes - before >= self.most_functions:
                     break
                 row = name, files[file], line, self.since, is_uploaded
-                database.execute("INSERT OR IGNORE INTO functions VALUES (?, ?, ?, ?, ?)", row)
-            grown = database.total_changes > before
+                added = database.execute("INSERT OR IGNORE INTO functions VALUES (?, ?, ?, ?, ?)", row)
+                if added.rowcount:
+                    changed.add(files[file])
+            grown = database.total_changes - before
+            if grown:
+                _renew_ends(database, changed, self.since, count + grown, is_whole=is_whole)
             database.execute("COMMIT")
             return database.serialize() if grown else None
+
+
+def _renew_ends(
+    database: sqlite3.Connection, files: Collection[int], since: int, functions: int, *, is_whole: bool
+) -> None:
+    """Renew the ends in files with new functions, which count since a time; in all if ends were missing."""
+    if is_whole:
+        for file in files:
+            _put_ends(database, file, since)
+    else:
+        database.execute("DELETE FROM ends")
+        for (file,) in database.execute("SELECT DISTINCT file FROM functions").fetchall():
+            _put_ends(database, file)
+    database.execute(f"PRAGMA user_version={functions}")
 
 
 def learn_start_lines(storage: Storage, blobs: Sequence[str], additions: Additions) -> list[str]:

@@ -223,7 +223,9 @@ def test_tables_grow_by_what_each_adds(both: list[BucketStorage], tmp_path: Path
         known = tables.read("shop", BUILD, tables.versions("shop", time.time_ns() + LATER))
         assert known is not None
         for name in (f"{each}{number}" for each in "fg" for number in range(turn + 1)):
-            assert known.find(name, "/a.go", 10, 1) is not None, name
+            found = known.find(name, "/a.go")
+            assert found is not None, name
+            assert found.has(10, 1), name
     assert tables.read("shop", "another", tables.versions("shop", 0)) is None
 
 

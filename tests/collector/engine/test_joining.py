@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import gzip
+import itertools
+import sqlite3
+import tempfile
 import time
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.engine.start_lines import (
     Additions,
+    Function,
     KnownFunction,
     StartLines,
     Tables,
     learn_start_lines,
 )
+from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export
+from pgo_collector.routes.push.naming import Sender
+from pprof_merge import Limits
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited
@@ -82,6 +93,12 @@ def read(tmp_path: Path, service: str, build: str) -> StartLines | None:
     return tables.read(service, build, tables.versions(service, 0))
 
 
+def find(known: StartLines, name: str, file: str, line: int, taken: int) -> KnownFunction | None:
+    """Return the function that a frame of a profile taken at a time is in; None if that isn't certain."""
+    found = known.find(name, file)
+    return found.known if found is not None and found.has(line, taken) else None
+
+
 @pytest.mark.parametrize(
     ("frame", "is_found"),
     [
@@ -100,19 +117,130 @@ def test_a_frame_is_joined_only_if_its_line_is_in_the_function(
     tmp_path: Path, frame: Frame, *, is_found: bool
 ) -> None:
     known = table(tmp_path, 5, main_f=10, main_h=30)
-    assert (known.find(*frame, taken=5) is not None) == is_found
-    assert known.find(*frame, taken=4) is None
+    assert (find(known, *frame, 5) is not None) == is_found
+    assert find(known, *frame, 4) is None
 
 
 def test_a_closure_may_begin_before_a_line_of_its_function(tmp_path: Path) -> None:
     functions = {"main.f": 10, "main.f.func1": 12, "main.f-range1": 14, "main.g": 20, "main.ff": 30}
     known = table(tmp_path, 0, **functions)
-    found = known.find("main.f", "/a.go", 16, 0)
+    found = find(known, "main.f", "/a.go", 16, 0)
     assert found is not None
     assert found.start_line == 10
-    assert known.find("main.f.func1", "/a.go", 13, 0) is not None
-    assert known.find("main.f.func1", "/a.go", 16, 0) is None  # it would be in the other one
-    assert known.find("main.f", "/a.go", 21, 0) is None
+    assert find(known, "main.f.func1", "/a.go", 13, 0) is not None
+    assert find(known, "main.f.func1", "/a.go", 16, 0) is None  # it would be in the other one
+    assert find(known, "main.f", "/a.go", 21, 0) is None
+
+
+# Closures of closures, names that only begin like a closure's, and several functions in one line.
+_NAMES = st.text("ab.-!/", min_size=1, max_size=5).map(lambda rest: f"f{rest}")
+_PLACES = st.tuples(st.sampled_from(["/a.go", "/b.go"]), st.integers(1, 9))
+_BATCHES = st.lists(
+    st.tuples(st.integers(0, 5), st.dictionaries(_NAMES, _PLACES, max_size=12)), min_size=1, max_size=5
+)
+
+
+def find_plainly(
+    functions: Mapping[str, tuple[str, int, int]], name: str, file: str, line: int, taken: int
+) -> int | None:
+    """Return the start of the function, by looking at all functions of a table that are known by then."""
+    known = {key: (path, start) for key, (path, start, since) in functions.items() if since <= taken}
+    path, start = known.get(name, ("", 0))
+    if path != file or start > line:
+        return None
+    for other, (of_other, begin) in known.items():
+        is_closure = other.startswith((f"{name}.", f"{name}-"))
+        if of_other == file and start < begin <= line and not is_closure:
+            return None
+    return start
+
+
+def forget_ends(path: Path, *, also_the_table: bool) -> None:
+    """Make a table one that an older collector has made, or has added to."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version=0")
+        if also_the_table:
+            database.execute("DROP TABLE IF EXISTS ends")
+        database.commit()
+
+
+@settings(deadline=None)
+@given(_BATCHES, st.sets(st.integers(0, 4)), st.sampled_from(["never", "at last", "between"]), st.booleans())
+def test_an_end_is_where_looking_at_all_functions_finds_it(
+    batches: list[tuple[int, dict[str, tuple[str, int]]]], old: set[int], when: str, also_the_table: bool
+) -> None:
+    functions: dict[str, tuple[str, int, int]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        for number, (since, starts) in enumerate(batches):
+            adding = Additions(FolderStorage(path, path), "s", 100, since)
+            made = adding.add({BUILD: starts}, is_uploaded=False)
+            for name, place in starts.items():
+                functions.setdefault(name, (*place, since))
+            if made and when == "between" and number in old:
+                forget_ends(path / "s" / f"{made[0]}.sqlite3", also_the_table=also_the_table)
+        tables = [*path.glob("s/*.sqlite3")]
+        if tables and when == "at last":
+            forget_ends(tables[0], also_the_table=also_the_table)
+        for known in map(StartLines, tables):
+            frames = itertools.product(functions, ("/a.go", "/b.go"), range(11), range(7))
+            for name, file, line, taken in frames:
+                found = find(known, name, file, line, taken)
+                plain = find_plainly(functions, name, file, line, taken)
+                assert (found and found.start_line) == plain, (name, file, line, taken)
+
+
+def test_what_a_look_up_reads_does_not_grow_with_closures(tmp_path: Path) -> None:
+    """A function of thousands of closures is as quick to find as one of none."""
+    starts = {"main.f": ("/a.go", 1), "main.g": ("/a.go", 9000)}
+    starts |= {f"main.f.func{number}": ("/a.go", 2 + number) for number in range(5000)}
+    (made,) = Additions(FolderStorage(tmp_path, tmp_path), "s", 9000, 0).add(
+        {BUILD: starts}, is_uploaded=True
+    )
+    known = StartLines(tmp_path / "s" / f"{made}.sqlite3")
+    assert find(known, "main.f", "/a.go", 8999, 0) == KnownFunction(1, is_uploaded=True)
+    assert find(known, "main.f", "/a.go", 9000, 0) is None
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    known._database.set_progress_handler(count, 1)  # noqa: SLF001 - counts the steps of SQLite's machine
+    for name in ("main.f", "main.g"):
+        steps = 0
+        assert known.find(name, "/a.go") is not None
+        assert 0 < steps < 100, name
+
+
+def test_a_function_is_looked_up_once_in_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table(tmp_path, 0, main_f=10)
+    looked_up: list[str] = []
+    plain = StartLines.find
+
+    def noted(self: StartLines, name: str, file: str) -> Function | None:
+        looked_up.append(name)
+        return plain(self, name, file)
+
+    monkeypatch.setattr(StartLines, "find", noted)
+    request = Export()
+    request.resource({"service.name": "s"})
+    for _ in range(20):
+        request.profile().time_unix_nano = LATER
+        for line in range(10, 30):
+            frame = "main.f", "/a.go", line
+            request.sample([frame], timestamps=1, mapping=request.mapping("main", BUILD))
+    tables = Tables(FolderStorage(tmp_path, tmp_path), Copies(tmp_path, 0))
+    options = ExportOptions(
+        is_json=False,
+        most_profiles=100,
+        labels=frozenset(),
+        sample_labels=frozenset(),
+        sender=Sender(),
+        start_lines=tables,
+    )
+    assert len(unpack_export(options, request.body, Limits())) == 20
+    assert looked_up == ["main.f"]
 
 
 def test_a_table_only_grows_and_never_changes(tmp_path: Path) -> None:
@@ -122,10 +250,10 @@ def test_a_table_only_grows_and_never_changes(tmp_path: Path) -> None:
     assert not learned(tmp_path, 4, most=2, h=30)
     known = read(tmp_path, "s", BUILD)
     assert known is not None
-    assert known.find("main.f", "/src/main.go", 12, 1) == KnownFunction(10, is_uploaded=False)
-    assert known.find("main.g", "/src/main.go", 21, 2) == KnownFunction(20, is_uploaded=False)
-    assert known.find("main.g", "/src/main.go", 21, 1) is None
-    assert known.find("main.h", "/src/main.go", 31, 4) is None
+    assert find(known, "main.f", "/src/main.go", 12, 1) == KnownFunction(10, is_uploaded=False)
+    assert find(known, "main.g", "/src/main.go", 21, 2) == KnownFunction(20, is_uploaded=False)
+    assert find(known, "main.g", "/src/main.go", 21, 1) is None
+    assert find(known, "main.h", "/src/main.go", 31, 4) is None
     assert read(tmp_path, "s", "another") is None
     assert read(tmp_path, "t", BUILD) is None
 

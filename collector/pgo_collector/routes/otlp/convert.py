@@ -11,11 +11,11 @@ from typing import NamedTuple
 from pprof_merge import LimitExceeded, Limits
 from pprof_proto import profile_pb2 as pprof
 
-from pgo_collector.engine.start_lines import KnownFunction, Tables
+from pgo_collector.engine.start_lines import KnownFunction
 from pgo_collector.errors import PushInvalid
 from pgo_collector.routes.otlp import export_pb2 as otlp
 from pgo_collector.routes.otlp.dictionary import FLAGS, Dictionary, Value, text_of, texts_of
-from pgo_collector.routes.otlp.joining import Joined, join, joined_by
+from pgo_collector.routes.otlp.joining import Joined, Known, join, joined_by
 from pgo_collector.routes.otlp.naming import DEFAULT_TYPE, matches
 
 _MOST = (1 << 63) - 1
@@ -48,12 +48,12 @@ class Room:
 class Reading(NamedTuple):
     """How the profiles of a request are read: which wire it is in, and which sample attributes are kept.
 
-    `start_lines` are the tables of the start lines that profiles get.
+    `start_lines` knows the start lines that profiles get.
     """
 
     is_before_1_10: bool
     kept: frozenset[str]
-    start_lines: Tables
+    start_lines: Known
 
 
 class Origin(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pgo_collector.engine.start_lines import KnownFunction, StartLines, Tables
+from pgo_collector.engine.start_lines import Function, KnownFunction, StartLines, Tables
 from pgo_collector.model.profile_types import BY_PROFILES, BY_SYMBOLS
 from pgo_collector.routes.otlp.dictionary import Dictionary
 
@@ -16,14 +16,29 @@ Joined = Mapping[int, Sequence[KnownFunction | None]]
 _LEAST_SHARE = 0.5
 
 
+class Known:
+    """What the tables know of the functions in a request, each of which is looked up once."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self._found: dict[tuple[StartLines, str, str], Function | None] = {}
+
+    def function(self, table: StartLines, name: str, file: str) -> Function | None:
+        """Return the function of a name and a file of a build's table; None if it isn't known."""
+        key = table, name, file
+        if key not in self._found:
+            self._found[key] = table.find(name, file)
+        return self._found[key]
+
+
 def join(
-    dictionary: Dictionary, known: Tables, service: str, taken: int, weights: Iterable[tuple[int, int]]
+    dictionary: Dictionary, known: Known, service: str, taken: int, weights: Iterable[tuple[int, int]]
 ) -> Joined:
     """Return the functions of the locations in a service's profile taken at `taken`, in ns since 1970.
 
     `weights` has the index of each stack, and its weight. Raises PushInvalid and StorageFails.
     """
-    versions = known.versions(service, taken)
+    versions = known.tables.versions(service, taken)
     if not versions:
         return {}
     tables: dict[int, StartLines | None] = {0: None}
@@ -37,9 +52,9 @@ def join(
                 mapping = location.mapping_index
                 if mapping not in tables:
                     build_id = dictionary.build_id(mapping)
-                    tables[mapping] = known.read(service, build_id, versions) if build_id else None
+                    tables[mapping] = known.tables.read(service, build_id, versions) if build_id else None
                 table = tables[mapping]
-                found[index] = [] if table is None else _functions(dictionary, table, index, taken)
+                found[index] = [] if table is None else _functions(dictionary, known, table, index, taken)
                 counts[index] = sum(function is not None for function in found[index])
             frames += abs(weight) * len(found[index])
             joined += abs(weight) * counts[index]
@@ -55,7 +70,7 @@ def joined_by(joined: Joined) -> str:
 
 
 def _functions(
-    dictionary: Dictionary, table: StartLines, index: int, taken: int
+    dictionary: Dictionary, known: Known, table: StartLines, index: int, taken: int
 ) -> list[KnownFunction | None]:
     """Return the function of each line of a location; None for one of which it isn't certain."""
     functions: list[KnownFunction | None] = []
@@ -67,5 +82,6 @@ def _functions(
         name, file = (
             dictionary.string(text) for text in (function.name_strindex, function.filename_strindex)
         )
-        functions.append(table.find(name, file, line.line, taken))
+        found = known.function(table, name, file)
+        functions.append(found.known if found is not None and found.has(line.line, taken) else None)
     return functions

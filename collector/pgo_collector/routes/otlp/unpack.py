@@ -20,6 +20,7 @@ from pgo_collector.model.series import Labels, Series, labels_of_pairs
 from pgo_collector.routes.otlp import export_pb2 as otlp
 from pgo_collector.routes.otlp.convert import Converted, Origin, Reading, Room, to_pprof
 from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of
+from pgo_collector.routes.otlp.joining import Known
 from pgo_collector.routes.otlp.naming import is_named, name_of, target_of
 from pgo_collector.routes.otlp.versions import READ, check_tables, is_before_1_10
 from pgo_collector.routes.push.naming import Sender, Target
@@ -57,7 +58,7 @@ def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> lis
     _check_count(sum(len(resource.scope_profiles) for resource in request.resource_profiles), options)
     _check_count(_count(request), options)
     is_before = not options.is_json and is_before_1_10(message, request, limits)
-    reading = Reading(is_before, options.sample_labels, options.start_lines)
+    reading = Reading(is_before, options.sample_labels, Known(options.start_lines))
     return [*_profiles(request, reading, options, limits)]
 
 
