@@ -6,32 +6,30 @@
     size of each part               8 each
     parts                          each filled up to a multiple of 8
 
-Numbers are unsigned and little-endian. The first part is a pickle (protocol 5), the others are its buffers:
-the arrays. A pickle may hold only the merge engine's own classes and NumPy arrays; anything else is refused.
+Numbers are unsigned and little-endian. The first part is JSON, the others are its bytes and arrays, in order.
+Besides texts and numbers, there may be only segments and what they are made of; anything else is refused. No
+part is a pickle, which could run code.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from hashlib import blake2b
 from itertools import accumulate
 from struct import pack as numbers
 from struct import unpack_from
 from typing import Any, NamedTuple
 
+import numpy as np
 from isal import isal_zlib
+from pprof_merge.merging import SEGMENT_PARTS
 
 _UNIT = 8
 _DIGEST_SIZE = blake2b().digest_size
-_ARRAYS = {
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy._core.numeric", "_frombuffer"),
-}
-_OURS = "pprof_merge."
+_ARRAY, _BYTES, _TEXTS, _LIST, _TUPLE = "array", "bytes", "texts", "list", "tuple"
+_DTYPES = {"|u1", "<i4", "<u4", "<i8", "<u8"}
 # Most arrays have small numbers in wide columns: a fifth of the bytes is sent, and compressing them takes
 # less time than sending the others.
 _LEVEL = 0
@@ -92,9 +90,9 @@ def unpack_sent(sent: bytes) -> object:
 
 def _pieces(content: object) -> list[bytes | memoryview]:
     """Return the parts of an object, in pieces, after their number and sizes."""
-    buffers: list[pickle.PickleBuffer] = []
-    text = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
-    parts = [memoryview(text), *(buffer.raw() for buffer in buffers)]
+    buffers: list[bytes | memoryview] = []
+    text = json.dumps(_plain(content, buffers)).encode()
+    parts = [memoryview(part) for part in (text, *buffers)]
     sizes = [len(part) for part in parts]
     pieces: list[bytes | memoryview] = [numbers(f"<{1 + len(sizes)}Q", len(sizes), *sizes)]
     for part in parts:
@@ -109,11 +107,60 @@ def _content(packed: memoryview) -> object:
         sizes = unpack_from(f"<{count}Q", packed, _UNIT)
         starts = accumulate((size + -size % _UNIT for size in sizes), initial=_UNIT * (1 + count))
         text, *buffers = (packed[start : start + size] for start, size in zip(starts, sizes, strict=False))
-        return _Unpickler(io.BytesIO(text), buffers=buffers).load()
+        return _object(json.loads(bytes(text)), iter(buffers))
     except MemoryError:
         raise  # the content may be sound
-    except Exception as error:  # a pickle that isn't the collector's can raise anything
+    except Exception as error:  # what isn't the collector's can raise anything
         raise _NotPacked from error
+
+
+def _plain(value: Any, buffers: list[bytes | memoryview]) -> object:
+    """Return an object as JSON has it; its bytes are added to the buffers, in order."""
+    if value is None or isinstance(value, int | str):
+        return value
+    kind: tuple[object, ...]
+    inside: Iterable[object] = ()
+    if isinstance(value, np.ndarray):
+        buffers.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+        kind = _ARRAY, value.dtype.str, *value.shape
+    elif isinstance(value, bytes):
+        buffers.append(value)
+        kind = (_BYTES,)
+    elif isinstance(value, list) and all(isinstance(each, bytes) for each in value):
+        buffers += b"".join(value), np.array([*map(len, value)], np.int64).view(np.uint8).data
+        kind = (_TEXTS,)
+    elif type(value) in {list, tuple}:
+        kind, inside = (_LIST if isinstance(value, list) else _TUPLE,), value
+    else:
+        kind = (SEGMENT_PARTS.index(type(value)),)
+        inside = value if isinstance(value, tuple) else (getattr(value, of.name) for of in fields(value))
+    return [*kind, *(_plain(each, buffers) for each in inside)]
+
+
+def _object(plain: Any, buffers: Iterator[memoryview]) -> Any:
+    """Return the object that `_plain` made this of. Raises any exception if there can't be one."""
+    if plain is None or isinstance(plain, int | str):
+        return plain
+    match plain:
+        case [str(kind), str(dtype), *shape] if kind == _ARRAY and dtype in _DTYPES:
+            return np.frombuffer(next(buffers), dtype).reshape(shape)
+        case [str(kind)] if kind == _BYTES:
+            return bytes(next(buffers))
+        case [str(kind)] if kind == _TEXTS:
+            return _texts(bytes(next(buffers)), np.frombuffer(next(buffers), np.int64).tolist())
+        case [str(kind), *rest] if kind in {_LIST, _TUPLE}:
+            objects = [_object(each, buffers) for each in rest]
+            return objects if kind == _LIST else tuple(objects)
+        case [int(number), *rest] if 0 <= number < len(SEGMENT_PARTS):
+            return SEGMENT_PARTS[number](*(_object(each, buffers) for each in rest))
+    raise _NotPacked
+
+
+def _texts(joined: bytes, sizes: Sequence[int]) -> list[bytes]:
+    ends = [*accumulate(sizes)]
+    if min(sizes, default=0) < 0 or (ends[-1] if ends else 0) != len(joined):
+        raise _NotPacked
+    return [joined[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 def _digest(parts: Sequence[bytes | memoryview]) -> bytes:
@@ -121,15 +168,3 @@ def _digest(parts: Sequence[bytes | memoryview]) -> bytes:
     for part in parts:
         digest.update(part)
     return digest.digest()
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _ARRAYS:
-            return super().find_class(module, name)
-        if module.startswith(_OURS):
-            found = super().find_class(module, name)
-            # A name that an engine's module only imports is not the engine's.
-            if isinstance(found, type) and found.__module__.startswith(_OURS):
-                return found
-        raise pickle.UnpicklingError(f"{module}.{name} isn't a class of the engine or of NumPy's arrays")

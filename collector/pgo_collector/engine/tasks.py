@@ -196,8 +196,14 @@ def absorb_rows(owner: str, part: Path) -> None:
     """
     match unpack_sent(part.read_bytes()):
         case [engine, Segment() as segment] if engine == ENGINE:
-            ROW_CACHE.absorb(owner, segment)
-            ROW_CACHE.enforce_budget(owner)
+            try:
+                if not segment.is_sound():
+                    return
+                ROW_CACHE.absorb(owner, segment)
+            except Exception:  # noqa: BLE001 - rows of a rogue process may do anything, but stay
+                ROW_CACHE.delete(owner)
+            else:
+                ROW_CACHE.enforce_budget(owner)
 
 
 def save_rows() -> None:

@@ -1,4 +1,4 @@
-"""What a cluster's worker answers: bytes that the collector checks, since it need not trust who sends them.
+"""Answers of a cluster's workers: bytes that the collector checks, since it need not trust who sends them.
 
     size of the JSON    8 bytes, little-endian
     JSON                what is said about the blobs, or {"fails": why}
@@ -39,7 +39,7 @@ class AnswerMalformed(CollectorError):
 
 
 class Answer(NamedTuple):
-    """What a worker says about its blobs, as JSON has it, and their rows."""
+    """An answer: the words about the blobs, as JSON has them, and their rows."""
 
     said: Any
     rows: bytes
@@ -109,7 +109,7 @@ def facts_as_json(found: Sequence[Facts | Unreadable]) -> list[Any]:
 
 
 def facts_of(said: object, count: int) -> list[Facts | Unreadable]:
-    """Return the facts of so many blobs. Raises AnswerMalformed."""
+    """Return the facts of `count` blobs. Raises AnswerMalformed."""
     if not isinstance(said, list) or len(said) != count:
         raise AnswerMalformed("a worker's answer has facts of more or fewer blobs than it was asked for")
     return [_facts_of(each) for each in said]

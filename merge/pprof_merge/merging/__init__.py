@@ -32,13 +32,14 @@ from pprof_merge.merging.weights import (
 
 if TYPE_CHECKING:
     from pprof_merge.merging.collection import Collection
-    from pprof_merge.merging.segment import Segment
+    from pprof_merge.merging.segment import SEGMENT_PARTS, Segment
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "merge",
     "Collection",
     # What a collection has read, to be saved and loaded again.
     "Segment",
+    "SEGMENT_PARTS",
     "check_compatible",
     # How much each profile counts.
     "Weighting",
@@ -49,7 +50,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "WeightingInvalid",
 ]
 
-__getattr__ = on_first_use(__name__, {"collection": ["Collection"], "segment": ["Segment"]})
+__getattr__ = on_first_use(__name__, {"collection": ["Collection"], "segment": ["SEGMENT_PARTS", "Segment"]})
 
 
 def __dir__() -> list[str]:

@@ -7,11 +7,13 @@ segments.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from pprof_merge.arrays import Int64s, Ints
 from pprof_merge.merging.numbered import NumberedProfiles
-from pprof_merge.profile import Header
+from pprof_merge.profile import Header, ValueType
 
 
 class Rows(NamedTuple):
@@ -60,3 +62,37 @@ class Segment:
 
     entries: Entries
     profiles: NumberedProfiles
+
+    def is_sound(self) -> bool:
+        """Return whether sizes fit, and profiles use entries of this segment alone, as in a first one.
+
+        What the entries mean isn't checked. Raises any exception if a field isn't what it should be.
+        """
+        entries, profiles = self.entries, self.profiles
+        ragged = (
+            *((each.words, each.sizes) for each in entries if isinstance(each, Rows)),
+            (profiles.stacks, profiles.stack_counts),
+            (profiles.values, profiles.value_counts),
+            (profiles.mappings, profiles.mapping_counts),
+            (profiles.inner_columns, profiles.inner_column_counts),
+        )
+        numbers = (
+            (profiles.headers, len(entries.headers)),
+            (profiles.stacks, len(entries.stacks.sizes)),
+            (profiles.inner_columns, len(entries.inner_columns.sizes)),
+        )
+        count = len(profiles.headers)
+        lengths = [len(profiles.times), len(profiles.durations), len(profiles.digests)]
+        lengths += [len(sizes) for _, sizes in ragged[-4:]]
+        if not (
+            all(length == count for length in lengths)
+            and all(sizes.min(initial=0) >= 0 and sizes.sum() == len(rows) for rows, sizes in ragged)
+            and all(each.min(initial=0) >= 0 and each.max(initial=-1) < of for each, of in numbers)
+        ):
+            return False
+        n_types = np.array([len(header.sample_types) for header in entries.headers], np.int64)
+        return bool((profiles.value_counts == profiles.stack_counts * n_types[profiles.headers]).all())
+
+
+# The classes of the objects in a segment, besides arrays, lists, tuples, texts and numbers.
+SEGMENT_PARTS: Final[tuple[type[Any], ...]] = (Segment, Entries, Rows, NumberedProfiles, Header, ValueType)

@@ -6,6 +6,7 @@ import os
 import pickle
 import resource
 import struct
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,10 @@ from hypothesis import strategies as st
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.engine import row_cache
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
+from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE
 from pgo_collector.engine.packing import pack, pack_to_send, unpack, unpack_sent
 from pgo_collector.engine.row_cache import RowCache, RowFile, Rows
+from pgo_collector.engine.tasks import absorb_rows
 from pprof_merge import decode, encode, merge
 
 from tests.faults.stacks import EPOCH, profile_of, tally
@@ -180,6 +183,29 @@ def test_a_damaged_byte_of_what_was_sent_is_noticed(data: st.DataObject) -> None
     assert unpack_sent(sent[:at]) is None
 
 
+@pytest.mark.parametrize(
+    "column", ["headers", "stack_counts", "stacks", "value_counts", "inner_column_counts"]
+)
+@pytest.mark.parametrize("number", [1 << 20, -5])
+def test_rows_that_do_not_fit_are_not_absorbed(
+    folder: Path, tmp_path: Path, column: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ROW_CACHE, "folder", tmp_path)
+    rows = Rows(STORED_LIMITS)
+    take_in(rows, folder, PROFILES[:2])
+    segment = rows.collection.since(Rows(STORED_LIMITS).collection.mark)
+    (tmp_path / "sent").write_bytes(pack_to_send((ENGINE, segment)))
+    absorb_rows("sound/cpu", tmp_path / "sent")
+    assert len(ROW_CACHE.rows("sound/cpu").collection) == 2
+    ROW_CACHE.delete("sound/cpu")
+    wrong = getattr(segment.profiles, column).copy()
+    wrong[-1] = number
+    unsound = replace(segment, profiles=replace(segment.profiles, **{column: wrong}))
+    (tmp_path / "sent").write_bytes(pack_to_send((ENGINE, unsound)))
+    absorb_rows("unsound/cpu", tmp_path / "sent")
+    assert len(ROW_CACHE.rows("unsound/cpu").collection) == 0
+
+
 def test_a_file_of_another_version_is_ignored(folder: Path, tmp_path: Path) -> None:
     rows, file = read_from(tmp_path / "x")
     take_in(rows, folder, PROFILES[:1])
@@ -233,7 +259,7 @@ class Toucher:
 
 
 def in_frame(text: bytes) -> memoryview:
-    """Return a pickle as `pack` would have packed it."""
+    """Return a text as `pack` would have packed it."""
     filled = text + bytes(-len(text) % 8)
     body = struct.pack("<3Q", 16 + len(filled), 1, len(text)) + filled
     return memoryview(blake2b(body).digest() + body)
@@ -259,11 +285,34 @@ def test_a_hostile_pickle_does_nothing(
     assert not Path("harm").exists()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'["array", "|O", 1]',
+        b'["array", "<i8", 1]',
+        b'["array"]',
+        b'["bytes"]',
+        b'["texts"]',
+        b'["what"]',
+        b"[0]",
+        b"[3, 1]",
+        b"[99]",
+        b"[-1, []]",
+        b"[[]]",
+        b'{"a": 1}',
+        b"[" * 100_000,
+        b"\xff",
+    ],
+)
+def test_what_no_segment_is_made_of_is_ignored(text: bytes) -> None:
+    assert unpack(in_frame(text)) is None
+
+
 @pytest.mark.parametrize("content", [("1", "no segment"), "x", ("1",), None])
 def test_an_object_that_is_not_a_segment_is_ignored(content: object, tmp_path: Path) -> None:
     assert unpack_sent(pack_to_send(content)) == content
-    packed = in_frame(pickle.dumps(content, protocol=5))
-    found = unpack(packed)
+    packed = b"".join(pack(content))
+    found = unpack(memoryview(packed))
     assert found is not None
     assert found.content == content
     (tmp_path / "x.rows").write_bytes(packed)
