@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import urlencode
@@ -21,13 +22,20 @@ from pgo_collector.ui.throttle import SignInThrottle
 HOME = "/ui/"
 SIGN_IN = "/ui/sign-in"
 _COOKIE = "pgo_session"
+_TOKEN = re.compile(rf"(?:^|;)[ \t]*{_COOKIE}=([0-9a-f.]{{1,200}})(?![^;\s])", re.ASCII)
+
+
+def _token_of(request: Request) -> str:
+    """Return the token in our cookie, empty if there is none; other cookies may be anything, and long."""
+    found = (_TOKEN.search(cookies) for cookies in request.headers.getlist("Cookie"))
+    return next((match[1] for match in found if match is not None), "")
 
 
 def require_session(sessions: Sessions) -> Check:
     """Return a check that notes the key of the session cookie. It raises KeyRefused if there is none."""
 
     async def check(request: Request) -> None:
-        key = await sessions.key_of(request.cookies.get(_COOKIE, ""))
+        key = await sessions.key_of(_token_of(request))
         if key is None:
             raise KeyRefused("sign in with a key for merges")
         context_of(request).key = key
@@ -112,7 +120,7 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
     @routes.post("/sign-out")
     async def sign_out(request: Request) -> Response:
         check_same_site(request)
-        await sessions.end(request.cookies.get(_COOKIE, ""))
+        await sessions.end(_token_of(request))
         answer = RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
         answer.delete_cookie(_COOKIE, path="/ui", secure=is_https(request), httponly=True, samesite="strict")
         return answer
