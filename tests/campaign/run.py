@@ -25,6 +25,7 @@ PARTS = {
     "engines": "tests.campaign.engines",
     "inputs": "tests.campaign.inputs",
     "bombs": "tests.campaign.bombs",
+    "cost": "tests.campaign.cost",
     "wire": "tests.campaign.wire",
     "senders": "tests.campaign.senders",
     "chaos": "tests.campaign.chaos",

@@ -363,7 +363,7 @@ _SELECTED: dict[str, Any] = {
     "profile_typeID": querying.CPU, "label_selector": '{service_name=~"shop|x"}', **_TIMES
 }  # fmt: skip
 _PGO = messages.StackTraceSelector(go_pgo=messages.GoPGO(keep_locations=5, aggregate_callees=True))
-_QUERIES: Mapping[str, list[Message]] = {
+QUERIES: Mapping[str, list[Message]] = {
     "ProfileTypes": [messages.ProfileTypesRequest(**_TIMES)],
     "LabelNames": [messages.LabelNamesRequest(matchers=[_SELECTOR], **_TIMES)],
     "LabelValues": [messages.LabelValuesRequest(name="region", matchers=[_SELECTOR, "{}"], **_TIMES)],
@@ -394,8 +394,8 @@ def fill(server: Server) -> None:
 
 
 def _any_query(random: Random) -> tuple[str, Message]:
-    method = random.choice([*_QUERIES])
-    return method, random.choice(_QUERIES[method])
+    method = random.choice([*QUERIES])
+    return method, random.choice(QUERIES[method])
 
 
 def _query(server: Server, random: Random) -> httpx.Response:
