@@ -7,8 +7,8 @@
     parts                          each filled up to a multiple of 8
 
 Numbers are unsigned and little-endian. The first part is JSON, the others are its bytes and arrays, in order.
-Besides texts and numbers, there may be only segments and what they are made of; anything else is refused. No
-part is a pickle, which could run code.
+Besides texts and numbers, there may be only segments, what they are made of, and weighed stacks; all else is
+refused. No part is a pickle, which could run code.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from hashlib import blake2b
 from itertools import accumulate
 from struct import pack as numbers
 from struct import unpack_from
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
+from pprof_merge.analysis import WeighedStacks
 from pprof_merge.merging import SEGMENT_PARTS
 
 _UNIT = 8
 _DIGEST_SIZE = blake2b().digest_size
+# What may be packed, by number.
+_STRUCTS: Final[tuple[type[Any], ...]] = (*SEGMENT_PARTS, WeighedStacks)
 _ARRAY, _BYTES, _TEXTS, _LIST, _TUPLE = "array", "bytes", "texts", "list", "tuple"
 _DTYPES = {"|u1", "<i4", "<u4", "<i8", "<u8"}
 # Most arrays have small numbers in wide columns: a fifth of the bytes is sent, and compressing them takes
@@ -132,7 +135,7 @@ def _plain(value: Any, buffers: list[bytes | memoryview]) -> object:
     elif type(value) in {list, tuple}:
         kind, inside = (_LIST if isinstance(value, list) else _TUPLE,), value
     else:
-        kind = (SEGMENT_PARTS.index(type(value)),)
+        kind = (_STRUCTS.index(type(value)),)
         inside = value if isinstance(value, tuple) else (getattr(value, of.name) for of in fields(value))
     return [*kind, *(_plain(each, buffers) for each in inside)]
 
@@ -151,8 +154,8 @@ def _object(plain: Any, buffers: Iterator[memoryview]) -> Any:
         case [str(kind), *rest] if kind in {_LIST, _TUPLE}:
             objects = [_object(each, buffers) for each in rest]
             return objects if kind == _LIST else tuple(objects)
-        case [int(number), *rest] if 0 <= number < len(SEGMENT_PARTS):
-            return SEGMENT_PARTS[number](*(_object(each, buffers) for each in rest))
+        case [int(number), *rest] if 0 <= number < len(_STRUCTS):
+            return _STRUCTS[number](*(_object(each, buffers) for each in rest))
     raise _NotPacked
 
 
