@@ -842,7 +842,8 @@ class Settings(BaseModel):
         le=_MOST,
         description=(
             "How much memory all arriving bodies together may take, in bytes. Beyond it, they are"
-            " written to disk as they arrive."
+            " written to disk as they arrive. Unfinished heads of requests may take a quarter as much; beyond"
+            " it, those that began first are answered with 503."
         ),
     )
     incoming_megabytes: float = Field(

@@ -136,6 +136,22 @@ def test_a_head_is_waited_for_so_long_and_the_next_request_too(hasty: Server) ->
         assert statuses(received(idle)) == [200]
 
 
+def test_unfinished_heads_share_a_bound_on_memory(tmp_path: Path) -> None:
+    settings = {"PGOF_BODY_MEMORY_BYTES": str(4 * MIB), "PGOF_METRICS_OPEN": "true"}
+    with Server(tmp_path / "home", settings) as server:
+        assert server.submit(profile_of("a")).status_code == 204
+        before = memory(server, "VmHWM")
+        with crowd(server, 800, HEAD + b"X: " + b"x" * 60_000) as connections:
+            answer = received(connections[0])
+            assert statuses(answer) == [503]
+            assert b"PGOF_BODY_MEMORY_BYTES" in answer
+            assert get(server, "/healthz").status_code == 200
+            assert refused(server, "heads") > 700
+            connections[-1].sendall(b"\r\nConnection: close\r\n\r\n")
+            assert statuses(received(connections[-1])) == [200]
+        assert memory(server, "VmHWM") - before < 24 * MIB
+
+
 def test_requests_that_come_at_once_wait_unread(server: Server) -> None:
     before = memory(server, "VmHWM")
     request = head("POST", "/v1/submit", "wrong", "Content-Length: 0")

@@ -112,12 +112,14 @@ class Connection(H11Protocol):
         turns.end()
         if self._requests.is_cut:
             turns.wait(self)
-        if self.phase is Phase.CLOSING or self.cycle is None:
+        if self.phase is Phase.CLOSING:
             return
-        if self.cycle.response_complete:
+        if self.cycle is not None and self.cycle.response_complete:
             self._wait()
-        elif self.phase is not Phase.SERVED:
+        elif self.cycle is not None and self.phase is not Phase.SERVED:
             self._serve()
+        if self.phase is Phase.HEAD and self._requests.has_begun and not self._requests.is_cut:
+            self._pool.note_head(self, self._requests.n_unread)
 
     def go_on(self) -> None:
         """See Parsing."""
@@ -188,6 +190,12 @@ class Connection(H11Protocol):
         """See PooledConnection."""
         self.transport.abort()
 
+    def refuse_head(self) -> None:
+        """See PooledConnection."""
+        most = self._pool.limits.heads_bytes
+        detail = f"unfinished heads of requests use {most:,} bytes (a quarter of PGOF_BODY_MEMORY_BYTES)"
+        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{detail}; send the request again", "heads")
+
     def _should_upgrade(self) -> bool:
         """Return False: a request to upgrade is answered in HTTP/1.1, as RFC 9110 (7.8) allows."""
         return False
@@ -247,7 +255,6 @@ class Connection(H11Protocol):
         if is_too_late or self._requests.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             self.transport.close()
             return
-        self._requests.is_paused = False
         self.transport.write(self._requests.refusal(status, detail, self.server_state.default_headers))
         self.flow.resume_reading()
         self.transport.write_eof()

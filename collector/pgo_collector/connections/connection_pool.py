@@ -21,6 +21,7 @@ from math import inf
 from typing import Protocol
 
 import structlog
+from pprof_merge.heap import trim_heap
 
 from pgo_collector.connections.turns import Turns
 from pgo_collector.settings import Settings
@@ -35,6 +36,7 @@ REFUSALS = (
     "connections_per_address",
     "head_timeout",
     "headers",
+    "heads",
     "made_way",
     "malformed",
     "url_bytes",
@@ -45,6 +47,10 @@ _CLOSING_SECONDS = 5.0
 # The pause between two searches for a stuck connection in a full pool, since each looks at all connections.
 _SEARCH_SECONDS = 0.1
 _LOG_SECONDS = 60.0
+# Once unfinished heads have taken this much memory and have freed most of it, free pages go back to the
+# system, so many seconds later.
+_TRIM_BYTES = 8 << 20
+_TRIM_SECONDS = 1.0
 _log = structlog.get_logger()
 
 
@@ -81,6 +87,9 @@ class PooledConnection(Protocol):
     def evict(self) -> None:
         """Close it at once, to make room for another."""
 
+    def refuse_head(self) -> None:
+        """Refuse the unfinished head that it has, to make room for others."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
@@ -89,6 +98,7 @@ class ConnectionLimits:
     header_bytes: int
     headers: int
     chunk_bytes: int
+    heads_bytes: int
     url_bytes: int
     head_seconds: float
     idle_seconds: float
@@ -115,6 +125,7 @@ class ConnectionLimits:
             header_bytes=settings.max_header_bytes,
             headers=settings.max_headers,
             chunk_bytes=settings.min_chunk_bytes,
+            heads_bytes=settings.body_memory_bytes // 4,
             url_bytes=settings.max_url_bytes,
             head_seconds=settings.head_timeout,
             idle_seconds=settings.idle_timeout,
@@ -185,6 +196,9 @@ class ConnectionPool:
             Phase.IDLE: self._idle,
             Phase.HEAD: self._heads,
         }
+        # The bytes of each unfinished head, of which the first began first; of all; and of all at most.
+        self._head_bytes: dict[PooledConnection, int] = {}
+        self._all_head_bytes = self._most_head_bytes = 0
         self._per_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self._searched_at = -inf
@@ -212,6 +226,8 @@ class ConnectionPool:
         """Move a connection to a phase, or begin its phase again."""
         if (left := self._queues.get(connection.phase)) is not None:
             left.pop(connection, None)
+        if phase is not Phase.HEAD:
+            self._forget_head(connection)
         connection.phase = phase
         if connection in self._open and (entered := self._queues.get(phase)) is not None:
             self._append(entered, connection)
@@ -224,9 +240,18 @@ class ConnectionPool:
             return
         if (queue := self._queues.get(connection.phase)) is not None:
             queue.pop(connection, None)
+        self._forget_head(connection)
         self._per_address[connection.address] -= 1
         if not self._per_address[connection.address]:
             del self._per_address[connection.address]
+
+    def note_head(self, connection: PooledConnection, size: int) -> None:
+        """Note the bytes of an unfinished head; if all have too many, refuse those that began first."""
+        self._all_head_bytes += size - self._head_bytes.get(connection, 0)
+        self._head_bytes[connection] = size
+        while self._all_head_bytes > self.limits.heads_bytes:
+            next(iter(self._head_bytes)).refuse_head()
+        self._most_head_bytes = max(self._most_head_bytes, self._all_head_bytes)
 
     def count_refusal(self, reason: str) -> None:
         """Count a refusal. One line a minute logs them all, so that a flood doesn't fill the log."""
@@ -236,6 +261,12 @@ class ConnectionPool:
             self._logged_at = now
             _log.warning("requests refused", open=len(self), reasons=dict(self._unlogged))
             self._unlogged.clear()
+
+    def _forget_head(self, connection: PooledConnection) -> None:
+        self._all_head_bytes -= self._head_bytes.pop(connection, 0)
+        if self._most_head_bytes > _TRIM_BYTES and self._all_head_bytes < self._most_head_bytes // 4:
+            self._most_head_bytes = self._all_head_bytes
+            asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
 
     def _make_room(self) -> bool:
         for queue in (self._closing, self._idle, self._heads):

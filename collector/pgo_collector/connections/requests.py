@@ -50,6 +50,11 @@ class Requests(h11.Connection):
         """Whether part of a request's head has arrived."""
         return self.their_state is h11.IDLE and bool(self._receive_buffer)
 
+    @property
+    def n_unread(self) -> int:
+        """The bytes that wait to be parsed."""
+        return len(self._receive_buffer)
+
     def next_event(self) -> Any:
         """Return the next event; PAUSED also at the end of the turn. Raises `fault`."""
         self.is_cut = monotonic() >= self.stop
@@ -71,7 +76,11 @@ class Requests(h11.Connection):
         raise self.fault
 
     def refusal(self, status: HTTPStatus, detail: str, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Return the bytes of an answer with problem details that ends the connection."""
+        """Return the bytes of an answer with problem details that ends the connection.
+
+        What has arrived is dropped.
+        """
+        self._receive_buffer, self.is_paused = ReceiveBuffer(), False
         retry = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
         problem = Problem(status, detail, retry)
         response = h11.Response(
