@@ -39,7 +39,7 @@ _KEPT = 12
 _CEILING = 0.1
 # Counts from which on a part may be what costs.
 _MANY = 8
-_MOST_REDUCTIONS = 10
+_MOST_REDUCTIONS = 6
 _MEASURES = ("worker", "server", "turn", "memory")
 # How a measure is shown.
 _SHOWN: Mapping[str, Callable[[float], str]] = {
@@ -101,12 +101,14 @@ class Search:
         # Whether the ordinary requests are larger than the small ones already.
         self.is_large = False
         self.untried = variants(seed.requests, random)
+        self._variants = len(self.untried)
 
     @property
     def interest(self) -> float:
-        """How often to go on: more where the costs are close to their bounds, less where faults are known."""
+        """How often to go on: more while much of the seed is untried, or costs are close to their bounds."""
         closest = max((each.ratio(each.worst) for each in self.best.values()), default=0.0)
-        return self.weight * (1 + 4 * min(closest, 1.0)) / math.sqrt(1 + self.faults)
+        untried = len(self.untried) / max(self._variants, 1)
+        return self.weight * (1 + 4 * min(max(closest, untried), 1.0)) / math.sqrt(1 + self.faults)
 
     def note(self, tried: _Tried) -> None:
         """Keep what is among the costliest."""

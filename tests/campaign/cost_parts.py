@@ -40,7 +40,7 @@ COUNTED = {"varint", "bare", "fixed", "bare fixed"}
 
 
 class TooLarge(Exception):
-    """What is being written would have too many bytes or parts."""
+    """Requests would have too many bytes or parts."""
 
 
 class Place(NamedTuple):

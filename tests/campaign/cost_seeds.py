@@ -263,7 +263,7 @@ class Seed(NamedTuple):
 
 def seeds(description: Mapping[str, Any]) -> list[Seed]:
     """Return the seeds of all protocols, routes and pages."""
-    every = ((8.0, _pushes()), (6.0, _heads()), (0.4, _questions(description)))
+    every = ((8.0, _pushes()), (16.0, _heads()), (0.4, _questions(description)))
     return [
         Seed(
             name,

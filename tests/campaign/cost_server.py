@@ -58,7 +58,7 @@ class Costs(NamedTuple):
 
 
 class MeasuredServer:
-    """A collector that is started anew when a request has damaged it; as a context manager."""
+    """A collector that is started again when a request has damaged it; as a context manager."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
@@ -206,7 +206,7 @@ class _Memory(NamedTuple):
 
     @property
     def held(self) -> int:
-        """What the largest process takes now."""
+        """The memory of the largest process now."""
         return max(self.now.values(), default=0)
 
     def grown_since(self, before: _Memory) -> int:
