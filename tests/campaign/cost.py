@@ -280,7 +280,7 @@ class Campaign:
                 f"{_SHOWN[measure](getattr(worst.costs, measure))} of {worst.size:,} bytes"
                 for measure, worst in search.worst.items()
             )
-            self.findings.figure(search.name, "; ".join(told))
+            self.findings.figure(search.name, "; ".join(told) or "not tried")
 
 
 def _as_command(file: Path, request: Part, content: Sent) -> str:
