@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from pgo_collector.catalog.statements import PreparedInsert, PreparedQuery
 from pgo_collector.catalog.tables import BLOBS, IS_LIVE, LABELS, ORIGINS, PROFILES, SERIES
 from pgo_collector.model.facts import Facts
-from pgo_collector.model.series import BlobName, Identity, Series
+from pgo_collector.model.series import SHORT_LABELS, BlobName, Identity, Series
 
 _MARK_BITS = 40
 # The columns that name a profile, in BLOBS and PROFILES.
@@ -159,10 +159,13 @@ def read_newest(connection: sa.Connection, where: sa.ColumnElement[bool], limit:
     return read_blobs(connection, where, BLOBS.c.time_nanos.desc(), BLOBS.c.digest.desc(), limit=limit)
 
 
-@lru_cache(maxsize=1 << 14)
 def series_of(service: str, type_: str, labels: str) -> Series:
-    """Return the series with these columns in SERIES."""
-    return Series.parse(service, type_, labels)
+    """Return the series with these columns in SERIES. One with short labels, as most have, is cached."""
+    parse = _short_series if len(labels) <= SHORT_LABELS else Series.parse
+    return parse(service, type_, labels)
+
+
+_short_series = lru_cache(maxsize=1 << 14)(Series.parse)
 
 
 def series_id(series: Series) -> sa.ScalarSelect[int]:

@@ -76,7 +76,7 @@ class NamePatterns(NamedTuple):
 ALL_NAMES = NamePatterns()
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=8)  # each takes up to _PATTERN_MEMORY
 def compiled_pattern(pattern: str) -> Any:
     """Return a compiled expression; RE2's time is linear in the text. Raises ParameterInvalid."""
     if len(pattern) > LONGEST_PATTERN:

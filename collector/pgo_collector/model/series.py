@@ -24,6 +24,8 @@ _LONGEST_LABEL = 255
 # Bytes of a series' folders. A path may have 4,095 bytes. The rest is for the day, the blob's file name, and
 # the path of the data folder or backup: SQLite takes no paths over 512 bytes.
 LONGEST_SERIES = 2000
+# Characters of a series' labels with which it may be in a cache of thousands.
+SHORT_LABELS = 500
 BLOB_SUFFIX = ".pb.gz"
 INPUTS_SUFFIX = ".inputs"
 _NAME = re.compile(
@@ -135,7 +137,8 @@ def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
 
 def _add(labels: dict[str, str], key: str, value: str) -> None:
     """Add a label. Raises LabelsInvalid."""
-    if not key or len(_text((key, value))) > _LONGEST_LABEL:
+    # What is longer as it is isn't encoded, which takes long.
+    if not key or len(key) + len(value) >= _LONGEST_LABEL or len(_text((key, value))) > _LONGEST_LABEL:
         raise LabelsInvalid(
             f"the label {f'{key}={value}'[:50]!r} has no key, or more than {_LONGEST_LABEL} percent-encoded"
             " bytes"
@@ -208,9 +211,14 @@ def blob_name(folders: str, time_nanos: int, digest: str) -> str:
     return f"{folders}/{_day(time_nanos // DAY_NANOS)}/{time_nanos}-{digest}{BLOB_SUFFIX}"
 
 
-@lru_cache(maxsize=1 << 14)
 def _folders(series: Series) -> str:
-    """Return the folders of a series, cached: thousands of names share a few series."""
+    """Return a series' folders, cached if it has short labels: thousands of names share a few series."""
+    is_short = sum([len(key) + len(value) for key, value in series.labels]) <= SHORT_LABELS
+    return _short_folders(series) if is_short and not series.dropped else series.folders
+
+
+@lru_cache(maxsize=1 << 14)
+def _short_folders(series: Series) -> str:
     return series.folders
 
 

@@ -21,6 +21,8 @@ Grouping = Literal["function", "package", "file", "line"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 
 UNKNOWN = "<unknown>"
+# Characters of a name that is in a cache.
+_LONGEST_CACHED = 1000
 # Memory, in bytes, of a name besides its characters.
 _NAME_BYTES = 64
 _ADVICE = "select fewer profiles, or ask for functions in place of lines"
@@ -57,15 +59,20 @@ def file_of(frame: Frame) -> str:
     return _shortest(frame.file) if frame.file else UNKNOWN
 
 
-# Many functions share a name or a file. The caches are small since hostile profiles have long names.
-@lru_cache(maxsize=256)
+def _cached(work: Callable[[str], str]) -> Callable[[str], str]:
+    """Return a function that keeps results: many functions share a name or a file. Long ones are hostile."""
+    cached = lru_cache(maxsize=256)(work)
+    return lambda text: cached(text) if len(text) <= _LONGEST_CACHED else work(text)
+
+
+@_cached
 def _package_in(name: str) -> str:
     path = _AFTER_PATH.split(_OF_TYPE.sub("", name, count=1), maxsplit=1)[0]
     found = _PACKAGE.match(path)
     return UNKNOWN if found is None else unquote(found["package"])
 
 
-@lru_cache(maxsize=256)
+@_cached
 def _shortest(file: str) -> str:
     return normpath(file)
 

@@ -7,6 +7,7 @@ format, for both. `other_formats` recognizes input that is no profile.
 
 from pprof_merge.codec.decoding import GZIP_MAGIC, StepTimes, Summary, decode, inflate, summaries
 from pprof_merge.codec.encoding import compress, encode, encode_pieces
+from pprof_merge.codec.wire import counts_in, messages_in, tags_below
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "decode",
@@ -19,4 +20,8 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "summaries",
     "Summary",
     "StepTimes",
+    # What any message has, before it is parsed.
+    "counts_in",
+    "messages_in",
+    "tags_below",
 ]

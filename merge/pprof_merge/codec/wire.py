@@ -196,3 +196,55 @@ def put_field(chars: vec[u8], at: i64, number: i64, value: i64) -> i64:
     if value == 0:
         return at
     return put(chars, put(chars, at, number << 3), value)
+
+
+def messages_in(data: bytes, at: i64, end: i64, number: i64, most: i64) -> list[tuple[int, int]]:
+    """Return where each message begins and ends that a message has in the field of a number, up to `most`.
+
+    Raises MalformedProfile.
+    """
+    found: list[tuple[int, int]] = []
+    while at < end and i64(len(found)) < most:
+        tag, value, at = field(data, at, end)
+        if tag & 7 == LENGTH:
+            if number_of(tag) == number:
+                found.append((at, at + value))
+            at += value
+    return found
+
+
+def counts_in(data: bytes, at: i64, end: i64) -> list[int]:
+    """Return how often a message has each field below 16 with a length: messages, texts and packed numbers.
+
+    Raises MalformedProfile.
+    """
+    counts = [0] * 16
+    while at < end:
+        tag, value, at = field(data, at, end)
+        if tag & 7 == LENGTH:
+            if tag < 128:
+                counts[tag >> 3] += 1
+            at += value
+    return counts
+
+
+def tags_below(data: bytes, at: i64, end: i64, number: i64) -> list[bool]:
+    """Return for each tag below 64 whether any message in the field `number` of a message has it.
+
+    A tag is 8 * n + t for field n with the wire type t. Raises MalformedProfile.
+    """
+    found = [False] * 64
+    while at < end:
+        tag, value, at = field(data, at, end)
+        if tag & 7 != LENGTH:
+            continue
+        stop: i64 = at + value
+        if number_of(tag) != number:
+            at = stop
+        while at < stop:
+            tag, value, at = field(data, at, stop)
+            if tag & 7 == LENGTH:
+                at += value
+            if 0 <= tag < 64:
+                found[tag] = True
+    return found

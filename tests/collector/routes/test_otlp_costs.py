@@ -1,4 +1,4 @@
-"""What one request of OTLP may cost: what its parts share is worked out once."""
+"""Costs of one request of OTLP: what its parts share is worked out once."""
 
 from __future__ import annotations
 

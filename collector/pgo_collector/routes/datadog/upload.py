@@ -6,7 +6,6 @@ becomes several profiles, of one type each.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -16,16 +15,21 @@ from pprof_merge import Header, LimitExceeded, Limits, ProfileError, decode, enc
 from pprof_merge.analysis import focus_types
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
-from pgo_collector.errors import NotPprof, ParameterInvalid, PushInvalid
+from pgo_collector.errors import LabelsInvalid, NotPprof, ParameterInvalid, PushInvalid
 from pgo_collector.http.forms import form_parts
 from pgo_collector.http.selections import parse_time
 from pgo_collector.model.series import Series
 from pgo_collector.routes.datadog.compression import unframed
 from pgo_collector.routes.datadog.naming import ProfileName, go_profile, labels_of, profiles_in
+from pgo_collector.routes.push.connect import read_json
 from pgo_collector.routes.push.naming import Sender, Target
 
 _MOST_PROFILES = "PGOF_PUSH_PROFILES"
 _EVENT = "event"
+# Tags of an upload: some become labels, of which there may be 30.
+_MOST_TAGS = 200
+# Values of the event's JSON, with the commas in the tags.
+_MOST_IN_EVENT = 10_000
 _PPROF = "pprof"
 _JFR = "jfr"
 # Labels of samples that number events, threads and tasks: with them hardly any two samples could be merged.
@@ -106,12 +110,17 @@ def _event(parts: dict[str, bytes], options: UploadOptions) -> _Event:
     if _EVENT not in parts:
         raise PushInvalid("the form has no part named event")
     try:
-        event = json.loads(parts[_EVENT])
+        event = read_json(parts[_EVENT], _MOST_IN_EVENT)
         tags, start = (event.get(key) or "" for key in ("tags_profiler", "start"))
         tags.encode(), start.encode()  # JSON may have half a surrogate pair
     except (ValueError, AttributeError, RecursionError) as error:
         raise PushInvalid("event: this isn't JSON with the strings tags_profiler and start") from error
-    labels = labels_of(tags, options.agent_tags)
+    if tags.count(",") > _MOST_TAGS:
+        raise LabelsInvalid(f"event: there are more than {_MOST_TAGS} tags")
+    # What the tags say must not pass for what the profile is.
+    labels = {
+        key: value for key, value in labels_of(tags, options.agent_tags).items() if not key.startswith("__")
+    }
     with suppress(ParameterInvalid):
         return _Event(labels, parse_time(start, "start"))
     return _Event(labels, None)
@@ -128,8 +137,6 @@ def _pushed(content: bytes, named: ProfileName, event: _Event, sender: Sender) -
     own = {"__name__": named.name} | ({"__delta__": "false"} if named.is_delta else {})
 
     def place(header: Header, has_start_lines: bool) -> Series:
-        # What the tags say must not pass for what the profile is.
-        labels = {key: value for key, value in event.labels.items() if not key.startswith("__")}
-        return Target.of((labels | own).items(), sender).series(header, has_start_lines)
+        return Target.of((event.labels | own).items(), sender).series(header, has_start_lines)
 
     return PushedProfile(content, place, event.start_nanos)

@@ -19,6 +19,9 @@ from pgo_collector.routes.otlp.joining import Joined, Known, join, joined_by
 from pgo_collector.routes.otlp.naming import DEFAULT_TYPE, matches
 
 _MOST = (1 << 63) - 1
+# How many times larger than their request the profiles in it may be, besides some bytes.
+_MOST_TIMES = 16
+_SMALL_BYTES = 256 << 10
 _SAMPLES = ("samples", "count")
 _CPU = ("cpu", "nanoseconds")
 # The attributes of a profile that pprof has fields for.
@@ -31,10 +34,14 @@ _Key = tuple[int, tuple[int, ...]]
 
 
 class Room:
-    """The room that is left for all profiles of a request, by the names of limits on one profile."""
+    """The room that is left for all profiles of a request, by the names of limits on one profile.
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    They share a dictionary, and may be several times as large as the request, whose `size` is in bytes.
+    """
+
+    def __init__(self, limits: Limits, size: int) -> None:
+        largest = min(limits.inflated_bytes, _SMALL_BYTES + _MOST_TIMES * size)
+        self._limits = limits._replace(inflated_bytes=largest)
         self._taken: dict[str, int] = {}
 
     def take(self, limit: str, amount: int) -> None:
@@ -43,6 +50,10 @@ class Room:
         allowed: int = getattr(self._limits, limit)
         if taken > allowed:
             raise LimitExceeded(limit, allowed)
+
+    def check(self, limit: str, amount: int, where: str) -> None:
+        """Raise LimitExceeded if one thing has more than a limit."""
+        self._limits.check(limit, amount, where)
 
 
 class Reading(NamedTuple):
@@ -103,6 +114,7 @@ def _totals(profile: otlp.Profile, dictionary: Dictionary, reading: Reading, roo
             attributes, values = sample.attribute_indices_before, sample.attribute_indices
         else:
             attributes, values = sample.attribute_indices, sample.values
+        room.check("nested_messages", len(attributes), "the attributes of a sample")
         kept = []
         for index in attributes:
             if index not in is_kept:

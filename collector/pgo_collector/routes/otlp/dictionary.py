@@ -127,7 +127,7 @@ class Dictionary:
     def key_values(
         self, pairs: Iterable[otlp.KeyValue], is_wanted: Callable[[str], bool]
     ) -> dict[str, Value]:
-        """Return the wanted attributes of a resource or scope by key; of a key that comes twice, the first."""
+        """Return wanted attributes of a resource or scope by key; where a key comes twice, the first."""
         found: dict[str, Value] = {}
         for pair in pairs:
             key = pair.key or self.string(pair.key_strindex)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
-from pprof_merge import Header, LimitExceeded, Limits, inflate
+from pprof_merge import Header, LimitExceeded, Limits, MalformedProfile, inflate
+from pprof_merge.codec import counts_in, messages_in
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.engine.start_lines import Tables
@@ -22,17 +22,24 @@ from pgo_collector.routes.otlp.convert import Converted, Origin, Reading, Room, 
 from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of
 from pgo_collector.routes.otlp.joining import Known
 from pgo_collector.routes.otlp.naming import is_named, name_of, target_of
-from pgo_collector.routes.otlp.versions import READ, check_tables, is_before_1_10
+from pgo_collector.routes.otlp.versions import READ, check_tables, has_samples, is_before_1_10
+from pgo_collector.routes.push.connect import NOT_JSON, read_json
 from pgo_collector.routes.push.naming import Sender, Target
 
+# Attributes of all resources, or of all scopes.
+_MOST_ATTRIBUTES = 100_000
+# The fields of a dictionary, and the limits on its tables.
+_TABLES = (
+    (1, "mappings"), (2, "locations"), (3, "functions"), (5, "strings"), (6, "strings"), (7, "samples"),
+)  # fmt: skip
+# How much longer a request is as JSON.
+_JSON_TIMES = 4
 _NAME = "an ExportProfilesServiceRequest"
 _PPROF = "pprof"
 # One more than other clients may send.
 _MOST_LABELS = 31
 # As many attributes as can become labels or name the service, and some, which labels may have in common.
 _MOST_NAMED = 40
-# What json and json_format raise for what isn't the message.
-_NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
 
 
 class ExportOptions(NamedTuple):
@@ -53,23 +60,24 @@ class ExportOptions(NamedTuple):
 def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> list[Unpacked]:
     """Return the profiles of an export, gzip or not, as pprof. Raises PushInvalid or ProfileError."""
     message = inflate(content, limits)
-    request = _from_json(message, options) if options.is_json else _from_protobuf(message)
+    request = _from_json(message, options) if options.is_json else _from_protobuf(message, options, limits)
     _check_count(len(request.resource_profiles), options)
     _check_count(sum(len(resource.scope_profiles) for resource in request.resource_profiles), options)
     _check_count(_count(request), options)
-    is_before = not options.is_json and is_before_1_10(message, request, limits)
+    is_before = not options.is_json and is_before_1_10(message, request)
+    size = len(message) // (_JSON_TIMES if options.is_json else 1)
     reading = Reading(is_before, options.sample_labels, Known(options.start_lines))
-    return [*_profiles(request, reading, options, limits)]
+    return [*_profiles(request, size, reading, options, limits)]
 
 
 def _profiles(
-    request: otlp.ExportRequest, reading: Reading, options: ExportOptions, limits: Limits
+    request: otlp.ExportRequest, size: int, reading: Reading, options: ExportOptions, limits: Limits
 ) -> Iterator[Unpacked]:
     """Yield each profile, or why it is refused: from the one on with which all together are too large, too.
 
-    Raises LimitExceeded if the dictionary is too large.
+    `size` is that of the request, in bytes. Raises LimitExceeded if the dictionary is too large.
     """
-    dictionary, room = Dictionary(request.dictionary, limits), Room(limits)
+    dictionary, room = Dictionary(request.dictionary, limits), Room(limits, size)
     left = _count(request)
     for resource in request.resource_profiles:
         origins = _Origins(resource, dictionary, options)
@@ -165,11 +173,42 @@ def _count(request: otlp.ExportRequest) -> int:
     )
 
 
-def _from_protobuf(message: bytes) -> otlp.ExportRequest:
+def _from_protobuf(message: bytes, options: ExportOptions, limits: Limits) -> otlp.ExportRequest:
+    """Return the request. What it has is counted before: two bytes may become an object of a hundred."""
     try:
+        _check_messages(message, options, limits)
         return otlp.ExportRequest.FromString(message)
-    except DecodeError as error:
+    except (DecodeError, MalformedProfile) as error:
         raise PushInvalid(f"the body isn't {_NAME}: {error}") from error
+
+
+def _check_messages(message: bytes, options: ExportOptions, limits: Limits) -> None:
+    """Raise PushInvalid, LimitExceeded, or MalformedProfile if the message isn't protobuf."""
+
+    def inside(spans: Sequence[tuple[int, int]], number: int) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for begin, end in spans:
+            found += messages_in(message, begin, end, number, options.most_profiles + 1 - len(found))
+            _check_count(len(found), options)
+        return found
+
+    def check_attributes(spans: Sequence[tuple[int, int]], number: int) -> None:
+        count = sum(counts_in(message, *span)[number] for span in spans)
+        if count > _MOST_ATTRIBUTES:
+            raise PushInvalid(
+                f"resources or scopes have {count:,} attributes; the limit is {_MOST_ATTRIBUTES:,}"
+            )
+
+    whole = [(0, len(message))]
+    resources = inside(whole, 1)
+    check_attributes(inside(resources, 1), 1)
+    scopes = inside(resources, 2)
+    check_attributes(inside(scopes, 1), 3)
+    limits.check("samples", sum(counts_in(message, *profile)[2] for profile in inside(scopes, 2)))
+    for dictionary in inside(whole, 2):
+        counts = counts_in(message, *dictionary)
+        for number, limit in _TABLES:
+            limits.check(limit, counts[number])
 
 
 def _from_json(message: bytes, options: ExportOptions) -> otlp.ExportRequest:
@@ -179,7 +218,7 @@ def _from_json(message: bytes, options: ExportOptions) -> otlp.ExportRequest:
     name of a field that isn't UTF-8.
     """
     try:
-        parsed = json.loads(message)
+        parsed = read_json(message)
         resources = [*_listed(parsed, "resourceProfiles", "resource_profiles")]
         _check_count(len(resources), options)
         scopes = [
@@ -191,10 +230,10 @@ def _from_json(message: bytes, options: ExportOptions) -> otlp.ExportRequest:
         if any("sample" in profile for profile in profiles):
             raise PushInvalid(f"this is OTLP of version 1.7 or before; {READ}")
         request = json_format.ParseDict(parsed, otlp.ExportRequest(), ignore_unknown_fields=True)
-    except _NOT_JSON as error:
+    except NOT_JSON as error:
         reason = str(error).encode(errors="backslashreplace").decode()  # it may quote half a surrogate pair
         raise PushInvalid(f"the body isn't {_NAME} as JSON: {reason}") from error
-    check_tables(request, has_samples=any(map(_has_samples, request.resource_profiles)))
+    check_tables(request, has_samples=any(map(has_samples, request.resource_profiles)))
     return request
 
 
@@ -202,10 +241,6 @@ def _listed(message: dict[str, Any], *names: str) -> Iterator[dict[str, Any]]:
     """Yield the messages in the list that has one of these names."""
     for name in names:
         yield from message.get(name) or ()
-
-
-def _has_samples(resource: otlp.ResourceProfiles) -> bool:
-    return any(profile.samples for scope in resource.scope_profiles for profile in scope.profiles)
 
 
 def _check_count(count: int, options: ExportOptions) -> None:

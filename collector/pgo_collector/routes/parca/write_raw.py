@@ -6,13 +6,13 @@ import re
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
-from pprof_merge import Limits, inflate
+from pprof_merge import Limits, MalformedProfile, inflate
 
 from pgo_collector.engine.pushes import Unpacked
 from pgo_collector.errors import LabelsInvalid, PushInvalid
 from pgo_collector.routes.parca.parca_pb2 import RawProfileSeries, WriteRawRequest
 from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender, Target
-from pgo_collector.routes.push.series import check_labels, unpack_series
+from pgo_collector.routes.push.series import check_labels, check_series, unpack_series
 
 _LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SERVICE = "service_name"
@@ -32,9 +32,11 @@ class WriteOptions(NamedTuple):
 
 def unpack_write_raw(options: WriteOptions, content: bytes, limits: Limits) -> list[Unpacked]:
     """Return the profiles of a WriteRaw, gzip or not. Raises PushInvalid or ProfileError."""
+    message = inflate(content, limits)
     try:
-        request = WriteRawRequest.FromString(inflate(content, limits))
-    except DecodeError as error:
+        check_series(message, 2, options.most_profiles, in_set=True)
+        request = WriteRawRequest.FromString(message)
+    except (DecodeError, MalformedProfile) as error:
         raise PushInvalid(f"the body isn't a WriteRawRequest: {error}") from error
     return unpack_series(
         request.series, options.most_profiles, lambda series: _target(series, options.sender)

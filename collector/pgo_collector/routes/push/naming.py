@@ -36,6 +36,8 @@ from pgo_collector.model.series import Labels, Series, labels_of_pairs
 UNKNOWN_SERVICE = "unknown_service"
 # As many as Pyroscope takes by default.
 _MOST_LABELS = 30
+# More of a name makes no difference: no service and no label is so long.
+_LONGEST_CALLED = 300
 _GODELTAPROF = "godeltaprof_"
 # The tenant of clients that name none.
 _ANONYMOUS = "anonymous"
@@ -76,7 +78,7 @@ class Target:
         pairs = [*labels]
         given = dict(pairs)
         called = given.get(SERVICE_NAME, "").strip()
-        meant = service_called(called)
+        meant = service_called(called[:_LONGEST_CALLED])
         name = given.get("__name__", "").strip()
         plain = name.removeprefix(_GODELTAPROF)
         kept = [pair for pair in pairs if pair[0] != SERVICE_NAME and not pair[0].startswith(PRIVATE_PREFIX)]

@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from pprof_merge.codec import counts_in, messages_in
+
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import LabelsInvalid, PushInvalid
 from pgo_collector.routes.push.naming import Target
+
+# Labels of a series as it is sent: some are left out.
+_MOST_SENT = 100
 
 
 class _Sample(Protocol):
@@ -49,8 +54,37 @@ def _profiles(series: _Series, target_of: Callable[[_Series], Target]) -> Iterat
         yield PushedProfile(sample.raw_profile, target.series)
 
 
+def check_series(message: bytes, number: int, most: int, *, in_set: bool = False) -> None:
+    """Count what a message has before it is parsed: two bytes may become an object of a hundred.
+
+    Its series are in the field `number`; their labels are in field 1, or `in_set` in field 1 of it, and their
+    profiles in field 2. Raises PushInvalid, LabelsInvalid, and MalformedProfile if it isn't protobuf.
+    """
+    every = messages_in(message, 0, len(message), number, most + 1)
+    check_count(len(every), most)
+    count = 0
+    for begin, end in every:
+        counts = counts_in(message, begin, end)
+        count += counts[2]
+        labels = counts[1]
+        if in_set:
+            _check_label_count(labels)
+            sets = messages_in(message, begin, end, 1, labels)
+            labels = sum(counts_in(message, *span)[1] for span in sets)
+        _check_label_count(labels)
+    check_count(count, most)
+
+
+def _check_label_count(count: int) -> None:
+    if count > _MOST_SENT:
+        raise LabelsInvalid(
+            f"a series has {count:,} labels; the limit is 30, and {_MOST_SENT} with those left out"
+        )
+
+
 def check_labels(labels: Sequence[tuple[str, str]]) -> None:
-    """Raise LabelsInvalid if a label comes twice, or if none is the name of the profile."""
+    """Raise LabelsInvalid if there are too many, one comes twice, or none is the name of the profile."""
+    _check_label_count(len(labels))
     names = {name for name, _ in labels}
     if len(names) < len(labels):
         raise LabelsInvalid("a label comes twice: send each once")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
-from pprof_merge import Header, Limits, inflate
-from pprof_merge.codec import GZIP_MAGIC
+from pprof_merge import Header, Limits, MalformedProfile, inflate
+from pprof_merge.codec import GZIP_MAGIC, counts_in
 from pprof_proto.profile_pb2 import Profile
 from starlette.datastructures import QueryParams
 
@@ -19,6 +18,7 @@ from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import NotPprof, ParameterInvalid, PushInvalid
 from pgo_collector.http.forms import form_boundary, form_parts, is_form
 from pgo_collector.model.series import Series
+from pgo_collector.routes.push.connect import read_json
 from pgo_collector.routes.push.naming import Sender, Target, profile_name
 
 _NAME = re.compile(r"\s*(?P<app>[A-Za-z0-9_.\-/]+)\s*(?:\{(?P<labels>[^{}]*)\}\s*)?")
@@ -31,6 +31,8 @@ _TIME = re.compile(r"(\d{10,19})(?:\.\d*)?")
 _OTHER_FORMATS = ("jfr", "trie", "tree", "lines", "speedscope")
 _PPROF = "pprof"
 _MOST_PARTS = 16
+# Values of the JSON about sample types: a profile has 100 types at most.
+_MOST_IN_CONFIG = 10_000
 
 # How .NET's SDK is told: by what it says, or by a sample type that only it spells so.
 _DOTNET, _UNKNOWN = "dotnetspy", "unknown"
@@ -134,7 +136,7 @@ def _form(parts: Mapping[str, bytes]) -> _Form:
 def _display_names(config: bytes) -> dict[str, str]:
     """Return the names of sample types in the part sample_type_config. Raises PushInvalid."""
     try:
-        types = json.loads(config)
+        types = read_json(config, _MOST_IN_CONFIG)
         return {name: str(of.get("display-name") or "") for name, of in types.items()}
     except (ValueError, AttributeError, RecursionError) as error:
         raise PushInvalid("sample_type_config: this isn't JSON of sample types and their settings") from error
@@ -153,8 +155,11 @@ def _repaired(form: _Form, limits: Limits) -> _Form:
     """
     content = inflate(form.profile, limits)
     try:
+        counts = counts_in(content, 0, len(content))
+        for number, limit in enumerate(("samples", "mappings", "locations", "functions", "strings"), 2):
+            limits.check(limit, counts[number])
         profile = Profile.FromString(content)
-    except DecodeError:
+    except (DecodeError, MalformedProfile):
         return form
     functions, locations = profile.function, profile.location
     if len(functions) == len(locations) and not any(function.id for function in functions):

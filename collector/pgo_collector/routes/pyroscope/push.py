@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
-from pprof_merge import Limits, inflate
+from pprof_merge import Limits, MalformedProfile, inflate
 
 from pgo_collector.engine.pushes import Unpacked
 from pgo_collector.errors import PushInvalid
-from pgo_collector.routes.push.connect import NOT_JSON
+from pgo_collector.routes.push.connect import NOT_JSON, read_json
 from pgo_collector.routes.push.naming import Sender, Target
-from pgo_collector.routes.push.series import check_count, check_labels, unpack_series
+from pgo_collector.routes.push.series import check_count, check_labels, check_series, unpack_series
 from pgo_collector.routes.pyroscope.push_pb2 import PushRequest, RawProfileSeries
 
 _NAME = "a push.v1.PushRequest"
@@ -30,7 +29,7 @@ class PushOptions(NamedTuple):
 def unpack_push(options: PushOptions, content: bytes, limits: Limits) -> list[Unpacked]:
     """Return the profiles of a Push, gzip or not. Raises PushInvalid or ProfileError."""
     message = inflate(content, limits)
-    request = _from_json(message, options) if options.is_json else _from_protobuf(message)
+    request = _from_json(message, options) if options.is_json else _from_protobuf(message, options)
     return unpack_series(
         request.series, options.most_profiles, lambda series: _target(series, options.sender)
     )
@@ -43,10 +42,11 @@ def _target(series: RawProfileSeries, sender: Sender) -> Target:
     return Target.of(labels, sender)
 
 
-def _from_protobuf(message: bytes) -> PushRequest:
+def _from_protobuf(message: bytes, options: PushOptions) -> PushRequest:
     try:
+        check_series(message, 1, options.most_profiles)
         return PushRequest.FromString(message)
-    except DecodeError as error:
+    except (DecodeError, MalformedProfile) as error:
         raise PushInvalid(f"the body isn't {_NAME}: {error}") from error
 
 
@@ -56,7 +56,7 @@ def _from_json(message: bytes, options: PushOptions) -> PushRequest:
     protobuf raises SystemError for the name of a field that isn't UTF-8.
     """
     try:
-        parsed = json.loads(message)
+        parsed = read_json(message)
         every = parsed.get("series") or []
         check_count(len(every), options.most_profiles)
         check_count(sum(len(series.get("samples") or []) for series in every), options.most_profiles)
