@@ -120,7 +120,7 @@ def serve(
 
 
 def exchange(address: tuple[str, int], sent: bytes, size: int = READ) -> bytes:
-    """Send a request, so many bytes at once, and return what comes until the connection is closed."""
+    """Send a request, `size` bytes at a time, and return what comes until the connection is closed."""
     with socket.create_connection(address) as connection:
         connection.settimeout(60)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

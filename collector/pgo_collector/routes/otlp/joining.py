@@ -17,7 +17,7 @@ _LEAST_SHARE = 0.5
 
 
 class Known:
-    """What the tables know of the functions in a request, each of which is looked up once."""
+    """The functions that a request has and the tables know, each looked up once."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
