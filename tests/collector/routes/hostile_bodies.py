@@ -6,7 +6,6 @@ import gzip
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, cast
 
 from google.protobuf import json_format
@@ -32,13 +31,20 @@ Make = Callable[[int], bytes]
 
 _SETTINGS = Settings()
 _PROFILE = profile_of("a")
-_NO_TABLES = cast("Tables", SimpleNamespace(versions=lambda *_: {}))
+
+
+class _NoTables:
+    """Start lines of no build."""
+
+    def versions(self, *_: object) -> dict[str, str]:
+        """Return nothing."""
+        return {}
 
 
 def _export_options(*, is_json: bool) -> ExportOptions:
     labels, sample_labels = _SETTINGS.otlp_labels, _SETTINGS.otlp_sample_labels
     kept = patterns_of(labels), patterns_of(f"{sample_labels},thread.*")
-    return ExportOptions(is_json, _SETTINGS.otlp_profiles, *kept, Sender(), _NO_TABLES)
+    return ExportOptions(is_json, _SETTINGS.otlp_profiles, *kept, Sender(), cast("Tables", _NoTables()))
 
 
 def repeated(make: Make, size: int, small: int | None = None) -> bytes:
@@ -373,6 +379,15 @@ _FORMS: Mapping[str, Make] = {
     "lines of a head": _parts("a: b\r\n" * 20),
     "heads": lambda count: f"--xYz\r\n{'a: b' + chr(13) + chr(10)}".encode() * count + b"--xYz--\r\n",
 }
+
+
+def long_key(number: int) -> tuple[bytes, Unpack]:
+    """Return the gzip of an export with an attribute whose key of a MiB has a number, and what reads it."""
+    request = _request()
+    resource = request.resource_profiles.add()
+    resource.resource.attributes.add(key=f"{number}" + "a" * (1 << 20)).value.string_value = "a"
+    resource.scope_profiles.add().profiles.add()
+    return gzip.compress(request.SerializeToString()), partial(unpack_export, _export_options(is_json=False))
 
 
 def _config(make: Make, count: int) -> bytes:

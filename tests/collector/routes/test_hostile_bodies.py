@@ -7,16 +7,18 @@ import gc
 import gzip
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from pgo_collector.engine.pushes import PushBody, Unpack, validate_pushes
+from pgo_collector.errors import Refusal
 from pgo_collector.submits.submits import SubmitBatcher
 from pgo_collector.workers.pool import Workers
-from pprof_merge import ENGINE, Limits
+from pprof_merge import ENGINE, Limits, ProfileError
 
 from tests.collector.bounds import BOUNDS
-from tests.collector.routes.hostile_bodies import Make, hostile_bodies, repeated
+from tests.collector.routes.hostile_bodies import Make, hostile_bodies, long_key, repeated
 
 pytestmark = [
     pytest.mark.any_store,
@@ -78,19 +80,14 @@ def test_a_worker_has_its_memory_back_after_hostile_bodies(tmp_path: Path) -> No
 
             async def send_all() -> tuple[int, float]:
                 for body in bodies:
-                    await asyncio.gather(batcher.validate(body), return_exceptions=True)
+                    with suppress(Refusal, ProfileError):
+                        await batcher.validate(body)
                 pid = await workers.run(os.getpid)
                 return pid, _status(pid, "RssAnon")
 
             first, before = await send_all()
-            # With other texts, so that no cache has them.
-            bodies[:] = [body._replace(content=_changed(body.content)) for body in bodies]
+            bodies[:] = [PushBody(*long_key(number)) for number in range(150)]
             second, after = await send_all()
             assert first != second or after - before <= 10
 
     asyncio.run(run())
-
-
-def _changed(content: bytes | Path) -> bytes:
-    assert isinstance(content, bytes)
-    return content.replace(b"k8s.", b"k8s._").replace(b"a", b"b") if b"k8s." in content else content
