@@ -30,6 +30,8 @@ _SIGNS = (
     b"*", b"+", b"?", b"/", b"[", b"]", b"<", b":", b"-", b"~", b"!", b"^", b"$", b"@", b"\xc3\xa9",
 )  # fmt: skip
 _NUMBERS = (0, 1, 2, 255, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 40, (1 << 63) - 1)
+# A head of more than 64 KiB is refused at once.
+_MOST_IN_HEADS = 60 << 10
 # What there is one of.
 _WHOLES = {"requests", "request", "query", "body", "gzip"}
 _IN_BODIES = {"body", "chunks"}
@@ -96,8 +98,9 @@ def grown(genome: Part, variant: Variant, room: Room) -> Part | None:
     while (size := room.size(by(1 << power))) is None and power:
         power -= 1
     factor = 1 << power
-    if size is not None and size > room.most:
-        factor = int(factor * room.most / size * _MARGIN)
+    most = room.most if is_in_body or variant.alike else min(room.most, _MOST_IN_HEADS)
+    if size is not None and size > most:
+        factor = int(factor * most / size * _MARGIN)
     if factor <= variant.less or not room.fits(by(factor)):
         return None
     return by(factor // variant.less)
