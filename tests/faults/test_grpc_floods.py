@@ -215,6 +215,22 @@ def test_a_call_that_sends_nothing_has_the_time_of_a_body(server: Server) -> Non
     assert not server.events("unexpected error")
 
 
+def test_what_heads_in_many_frames_took_is_given_back(tmp_path: Path) -> None:
+    head = frame(_HEADERS, 0, 1, field(":method", "POST") + field(":path", METHOD))
+    more = b"".join(frame(_CONTINUATION, 0, 1, field(f"x-{n}", "y" * 8_000)) for n in range(180))
+    with speaks_grpc(tmp_path, {}) as server:
+        call(server, of_stack("warm", "up"), METHOD)
+        before = memory(server, "VmRSS")
+        with ExitStack() as stack:
+            for _ in range(60):
+                stack.enter_context(
+                    connect(server, hello().removesuffix(frame(_SETTINGS, _ACK, 0)) + head + more)
+                )
+            wait_until(lambda: memory(server, "VmRSS") - before > 64 * MIB)
+        wait_until(lambda: memory(server, "VmRSS") - before < 32 * MIB)
+        assert_served(server, "warm")
+
+
 def test_a_connection_whose_answers_nobody_reads_ends_by_its_age(tmp_path: Path) -> None:
     settings = {
         "PGOF_GRPC_CONNECTION_SECONDS": "1", "PGOF_BODY_TIMEOUT": "1", "PGOF_ANSWER_TIMEOUT": "1",
