@@ -208,7 +208,7 @@ gains: setup ## Measure what programs gain from profiles: ARGS="json lua sqlite"
 	$(BIN)/python -m tests.gains.run $(ARGS)
 
 .PHONY: campaign
-campaign: setup ## Try to break it: ARGS="merges|engines|inputs|bombs|cost|wire|senders|chaos|soak|squeeze|machines --seconds 60 --seed 1"
+campaign: setup ## Try to break it: ARGS="merges|engines|inputs|bombs|cost|wire|senders|scopes|chaos|soak|squeeze|machines --seconds 60 --seed 1"
 	$(BIN)/python -m tests.campaign.run $(ARGS)
 
 .PHONY: lock

@@ -28,6 +28,7 @@ PARTS = {
     "cost": "tests.campaign.cost",
     "wire": "tests.campaign.wire",
     "senders": "tests.campaign.senders",
+    "scopes": "tests.campaign.scopes",
     "chaos": "tests.campaign.chaos",
     "soak": "tests.campaign.soak",
     "squeeze": "tests.campaign.squeeze",

@@ -69,7 +69,9 @@ def coverage(profile: Profile, edges: CallEdges, symbols: frozenset[bytes]) -> C
         edges=_edge_share(edges, symbols, with_code),
         missing=tuple(
             MissingFunction(profile.strings[row].decode(errors="backslashreplace"), float(by_name[row]))
-            for row in lost[np.argsort(-by_name[lost], kind="stable")][:_MAX_MISSING].tolist()
+            for row in sorted(lost.tolist(), key=lambda row: (-by_name[row], profile.strings[row]))[
+                :_MAX_MISSING
+            ]
         ),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -30,12 +29,12 @@ UNANSWERED = {
 
 def test_reading_routes_answer_the_same_with_and_without_other_services(tmp_path: Path) -> None:
     """It may take half a minute: all routes are asked several questions, by two keys, in two stores."""
-    random, since = Random(46), time.time()  # noqa: S311 - nothing secret
+    random = Random(46)  # noqa: S311 - nothing secret
     known, routes = words(random), routes_of(application(tmp_path))
     assert {*NOT_ASKED} <= {*routes}
     counts: Counter[str] = Counter()
     with stores(tmp_path, known) as (alone, beside):
-        found = [*differences(alone, beside, questions(routes, known, random, 3), since, counts)]
+        found = [*differences(alone, beside, questions(routes, known, random, 3), counts)]
     assert not found, "\n".join(map(str, found))
     answered = {route for route in routes if any(counts[f"{route} {status}"] for status in (200, 303, 307))}
     assert {*routes} - {*NOT_ASKED} - answered == UNANSWERED
