@@ -7,11 +7,33 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from threading import Event, Thread
 from typing import Self
 
 from tests.processes import stat_of
+
+# A pass of the loop in `_times_slower` on the machine that the tests' figures are of, in seconds.
+_USUAL_PASS = 65e-9
+_PASSES = 500_000
+
+
+@cache
+def _times_slower() -> float:
+    """Return how many times longer this machine takes for Python's own work; at least 1."""
+    total, began = 0, time.thread_time()
+    for number in range(_PASSES):
+        total += number
+    return max(1.0, (time.thread_time() - began) / _PASSES / _USUAL_PASS)
+
+
+def cpu_seconds_for(usual: float) -> float:
+    """Return the CPU time that work may take here if `usual` seconds are its bound on a quick, quiet machine.
+
+    It is twice as much: other programs share the caches of a busy machine.
+    """
+    return 2 * usual * _times_slower()
 
 
 class CpuMeter:
