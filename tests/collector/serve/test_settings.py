@@ -88,6 +88,8 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "worker_megabytes": 14,
         "task_seconds": 15.0,
         "body_cpu_seconds": 16.5,
+        "min_chunk_bytes": 45,
+        "retention_share": 0.5,
         "min_free_megabytes": 16.0,
         "incoming_megabytes": 17.5,
         "merges_kept": 5,
