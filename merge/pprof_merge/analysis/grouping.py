@@ -21,8 +21,9 @@ Grouping = Literal["function", "package", "file", "line"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 
 UNKNOWN = "<unknown>"
-# Characters of a name that is in a cache.
-_LONGEST_CACHED = 1000
+# Characters of a long name, and how many short and long ones are cached: long ones are hostile.
+_LONG = 1000
+_SHORT_CACHED, _LONG_CACHED = 256, 4
 # Memory, in bytes, of a name besides its characters.
 _NAME_BYTES = 64
 _ADVICE = "select fewer profiles, or ask for functions in place of lines"
@@ -60,9 +61,9 @@ def file_of(frame: Frame) -> str:
 
 
 def _cached(work: Callable[[str], str]) -> Callable[[str], str]:
-    """Return a function that keeps results: many functions share a name or a file. Long ones are hostile."""
-    cached = lru_cache(maxsize=256)(work)
-    return lambda text: cached(text) if len(text) <= _LONGEST_CACHED else work(text)
+    """Return a function that keeps results: many functions share a name or a file."""
+    short, long = (lru_cache(maxsize=most)(work) for most in (_SHORT_CACHED, _LONG_CACHED))
+    return lambda text: short(text) if len(text) <= _LONG else long(text)
 
 
 @_cached

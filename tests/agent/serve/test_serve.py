@@ -248,7 +248,7 @@ def test_what_was_sampled_until_delete_is_there_if_wanted(
 @needs_gcc
 def test_a_client_that_goes_away_ends_it(agent: Serving, quick: str) -> None:
     body = json.dumps({"profiler": {quick: None}, "timeout_seconds": 60}).encode()
-    head = "POST /profile/cpu HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = "POST /profile/cpu HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     length = f"Content-Length: {len(body)}\r\n\r\n"
     address = urlsplit(agent.url)
     with socket.create_connection((address.hostname or "", address.port or 0)) as client:
