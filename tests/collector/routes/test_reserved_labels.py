@@ -124,6 +124,7 @@ def functions(server: Server, selector: str) -> set[str]:
     return {merged.string_table[function.name].decode() for function in merged.function}
 
 
+@pytest.mark.folder
 def test_a_stored_label_that_says_otherwise_does_not_count(old: Server) -> None:
     assert values(old, "service_name") == ["shop", "team/a", "till"]
     assert functions(old, '{service_name="till"}') == {"till.profile"}
@@ -132,12 +133,14 @@ def test_a_stored_label_that_says_otherwise_does_not_count(old: Server) -> None:
     assert functions(old, '{service_name="till",__session_id__="7"}') == set()
 
 
+@pytest.mark.folder
 def test_a_build_profile_is_of_one_service(old: Server) -> None:
     """`profilecli query go-pgo` asks so."""
     go_pgo = messages.StackTraceSelector(go_pgo=messages.GoPGO(keep_locations=5, aggregate_callees=True))
     assert merged_profile(old, '{service_name="till"}', stack_trace_selector=go_pgo).sample_type
 
 
+@pytest.mark.folder
 def test_types_are_those_of_the_series(old: Server) -> None:
     assert values(old, "__name__", '{service_name="shop"}') == ["other", "process_cpu"]
     assert values(old, "__name__", '{service_name="till"}') == ["process_cpu"]
@@ -150,6 +153,7 @@ def test_types_are_those_of_the_series(old: Server) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.folder
 def test_series_are_grouped_by_the_service_that_they_are_of(old: Server) -> None:
     asked = messages.SelectSeriesRequest(
         profile_typeID=CPU, label_selector="{}", step=10.0, group_by=["service_name", "__session_id__"]
