@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
+import pytest
+from pgo_collector.engine.pushes import PushedProfile
 from pgo_collector.engine.start_lines import Tables
 from pgo_collector.errors import LabelsInvalid
 from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export
 from pgo_collector.routes.push.naming import Sender
-from pprof_merge import Limits
+from pprof_merge import LimitExceeded, Limits
 
 from tests.collector.exporting import Export
 from tests.cpu_meter import cpu_seconds_for
+
+OPTIONS = ExportOptions(
+    is_json=False,
+    most_profiles=1000,
+    labels=frozenset({"k8s.*.name"}),
+    sample_labels=frozenset(),
+    sender=Sender(),
+    start_lines=cast("Tables", SimpleNamespace(versions=lambda *_: {})),
+)
 
 
 def test_scopes_share_what_their_resource_says() -> None:
@@ -22,18 +33,31 @@ def test_scopes_share_what_their_resource_says() -> None:
     request.resource({f"k8s.{number}.name": "a" for number in range(1000)})
     for _ in range(999):
         request.request.resource_profiles[0].scope_profiles.add().profiles.add()
-    options = ExportOptions(
-        is_json=False,
-        most_profiles=1000,
-        labels=frozenset({"k8s.*.name"}),
-        sample_labels=frozenset(),
-        sender=Sender(),
-        start_lines=cast("Tables", SimpleNamespace(versions=lambda *_: {})),
-    )
     began = time.process_time()
-    profiles = unpack_export(options, request.body, Limits())
+    profiles = unpack_export(OPTIONS, request.body, Limits())
     assert time.process_time() - began < cpu_seconds_for(0.2)  # seconds, if each scope reads its resource
     assert {str(profile) for profile in profiles} == {
         "1000 attributes of a resource or scope become labels; the limit is 30"
     }
     assert all(isinstance(profile, LabelsInvalid) for profile in profiles)
+
+
+@pytest.mark.parametrize("where", ["profile", "mapping", "location"])
+def test_one_thing_has_few_attributes(where: str) -> None:
+    """Seven kilobytes of gzip may have two million."""
+    request = Export()
+    request.resource({"service.name": "a"})
+    profile, tables = request.profile(), request.request.dictionary
+    tables.mapping_table.add()
+    request.sample([("main.f", "main.go", 1)], values=[1], mapping=1)
+    things: dict[str, Any] = {
+        "profile": profile,
+        "mapping": tables.mapping_table[1],
+        "location": tables.location_table[1],
+    }
+    (taken,) = unpack_export(OPTIONS, request.body, Limits())
+    assert isinstance(taken, PushedProfile)
+    things[where].attribute_indices.extend([0] * 251)
+    (refused,) = unpack_export(OPTIONS, request.body, Limits())
+    assert isinstance(refused, LimitExceeded)
+    assert refused.limit == "nested_messages"

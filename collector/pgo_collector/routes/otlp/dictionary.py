@@ -51,6 +51,7 @@ class Dictionary:
         limits.check("functions", len(tables.function_table))
         limits.check("mappings", len(tables.mapping_table))
         self._tables = tables
+        self._limits = limits
         self._attributes: dict[int, Attribute] = {}
         self._values: dict[int, Value] = {}
         self._of_mappings: dict[int, Mapping[str, Value]] = {}
@@ -109,8 +110,12 @@ class Dictionary:
             self._values[index] = self._value(self.attribute(index).given)
         return self._values[index]
 
-    def attributes(self, indexes: Iterable[int], wanted: Container[str]) -> dict[str, Value]:
-        """Return the attributes with wanted keys by key. Where a key comes twice, the first counts."""
+    def attributes(self, indexes: Sequence[int], wanted: Container[str]) -> dict[str, Value]:
+        """Return the attributes with wanted keys by key. Where a key comes twice, the first counts.
+
+        Raises LimitExceeded if one profile, mapping or location has too many.
+        """
+        self._limits.check("nested_messages", len(indexes), "attribute_indices")
         found: dict[str, Value] = {}
         for index in indexes:
             if index and (key := self.attribute(index).key) in wanted and key not in found:
