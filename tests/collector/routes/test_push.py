@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from google.protobuf import json_format
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited, taken_at
@@ -287,6 +288,16 @@ def test_what_is_refused_is_an_invalid_argument(shared: Server, body: bytes, say
 def test_json_that_is_no_push_is_an_invalid_argument(shared: Server, body: bytes) -> None:
     message = refused(push(shared, body, **JSON), 400, "invalid_argument")
     assert "isn't a push.v1.PushRequest as JSON" in message
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_labels_are_counted_before_they_are_converted(shared: Server, *, as_json: bool) -> None:
+    request = push_request(({f"l{number}": "a" for number in range(101)}, []))
+    if as_json:
+        answer = push(shared, json_format.MessageToJson(request).encode(), **JSON)
+    else:
+        answer = push(shared, request.SerializeToString())
+    assert "a series has 101 labels; the limit is 30" in refused(answer, 400, "invalid_argument")
 
 
 def test_an_empty_body_is_an_empty_request(shared: Server) -> None:

@@ -68,14 +68,15 @@ def check_series(message: bytes, number: int, most: int, *, in_set: bool = False
         count += counts[2]
         labels = counts[1]
         if in_set:
-            _check_label_count(labels)
+            check_label_count(labels)
             sets = messages_in(message, begin, end, 1, labels)
             labels = sum(counts_in(message, *span)[1] for span in sets)
-        _check_label_count(labels)
+        check_label_count(labels)
     check_count(count, most)
 
 
-def _check_label_count(count: int) -> None:
+def check_label_count(count: int) -> None:
+    """Raise LabelsInvalid if a series has more labels than a sender has any use for."""
     if count > _MOST_SENT:
         raise LabelsInvalid(
             f"a series has {count:,} labels; the limit is 30, and {_MOST_SENT} with those left out"
@@ -84,7 +85,7 @@ def _check_label_count(count: int) -> None:
 
 def check_labels(labels: Sequence[tuple[str, str]]) -> None:
     """Raise LabelsInvalid if there are too many, one comes twice, or none is the name of the profile."""
-    _check_label_count(len(labels))
+    check_label_count(len(labels))
     names = {name for name, _ in labels}
     if len(names) < len(labels):
         raise LabelsInvalid("a label comes twice: send each once")

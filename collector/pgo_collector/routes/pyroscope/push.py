@@ -12,7 +12,13 @@ from pgo_collector.engine.pushes import Unpacked
 from pgo_collector.errors import PushInvalid
 from pgo_collector.routes.push.connect import NOT_JSON, read_json
 from pgo_collector.routes.push.naming import Sender, Target
-from pgo_collector.routes.push.series import check_count, check_labels, check_series, unpack_series
+from pgo_collector.routes.push.series import (
+    check_count,
+    check_label_count,
+    check_labels,
+    check_series,
+    unpack_series,
+)
 from pgo_collector.routes.pyroscope.push_pb2 import PushRequest, RawProfileSeries
 
 _NAME = "a push.v1.PushRequest"
@@ -60,6 +66,8 @@ def _from_json(message: bytes, options: PushOptions) -> PushRequest:
         every = parsed.get("series") or []
         check_count(len(every), options.most_profiles)
         check_count(sum(len(series.get("samples") or []) for series in every), options.most_profiles)
+        for series in every:
+            check_label_count(len(series.get("labels") or []))
         return json_format.ParseDict(parsed, PushRequest(), ignore_unknown_fields=True)
     except NOT_JSON as error:
         reason = str(error).encode(errors="backslashreplace").decode()  # it may quote half a surrogate pair
