@@ -1,10 +1,11 @@
-"""Linux's view of this machine and its processes: memory limits, process states, OOM kills.
+"""Linux's view of this machine and its processes: memory limits, process states, OOM kills, free pages.
 
 On other systems the functions return the value for "unknown", and set no limit.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import resource
@@ -12,10 +13,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from pprof_merge.heap import trim_heap
+
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 # cgroup v1 writes a number close to 2^63 for "no limit".
 _NO_LIMIT = 1 << 60
+# Once something has taken this much memory and has freed most of it, free pages go back to the system, so
+# many seconds later.
+_TRIM_BYTES = 8 << 20
+_TRIM_SECONDS = 1.0
+
+
+class HeapTrimming:
+    """Gives free pages of what takes memory at times, such as bodies, back to the system."""
+
+    def __init__(self) -> None:
+        self._peak = 0
+
+    def note(self, used: int) -> None:
+        """Note how many bytes it takes now. Call it on the event loop."""
+        self._peak = max(self._peak, used)
+        if self._peak > _TRIM_BYTES and used < self._peak // 4:
+            self._peak = used
+            asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
 
 
 class ProcessStatus(NamedTuple):

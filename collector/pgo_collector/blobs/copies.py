@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from pgo_collector.blobs.files import PART_SUFFIX, delete_part, log_not_deleted, new_part
+from pgo_collector.blobs.files import PART_SUFFIX, delete_or_log, delete_part, new_part
 
 
 class Copies(NamedTuple):
@@ -49,7 +49,4 @@ class Copies(NamedTuple):
         for _, each, path in sorted(found, reverse=True):
             size += each
             if size > self.most_bytes and path != keep and path.suffix != PART_SUFFIX:
-                try:
-                    path.unlink(missing_ok=True)
-                except OSError as error:  # the next copy tries again
-                    log_not_deleted(str(path), error)
+                delete_or_log(path)  # the next copy tries again

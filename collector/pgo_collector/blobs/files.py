@@ -53,6 +53,14 @@ def delete_part(part: Path) -> OSError | None:
     return None
 
 
+def delete_or_log(path: Path) -> None:
+    """Delete a file if it is there; log a failure. Somebody tries again later, or at the next start."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log_not_deleted(str(path), error)
+
+
 def log_not_deleted(where: str, error: OSError) -> None:
     """Log that a file or an object that isn't needed any more is still there."""
     _log.warning("file not deleted", file=where, reason=error.strerror or str(error))

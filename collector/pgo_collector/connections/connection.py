@@ -268,7 +268,7 @@ class _Flow(FlowControl):
         self._requests = requests
 
     def pause_reading(self) -> None:
-        """Read no more, also if uvicorn has had the transport read again, past its flow control."""
+        """Stop reading, even if uvicorn has resumed the transport without its flow control."""
         self.read_paused = True
         self._transport.pause_reading()
 

@@ -21,9 +21,9 @@ from math import inf
 from typing import Protocol
 
 import structlog
-from pprof_merge.heap import trim_heap
 
 from pgo_collector.connections.turns import Turns
+from pgo_collector.resources import HeapTrimming
 from pgo_collector.settings import Settings
 
 # For the files of the catalog, the profiles that are read or written, and the sockets of the workers.
@@ -47,10 +47,6 @@ _CLOSING_SECONDS = 5.0
 # The pause between two searches for a stuck connection in a full pool, since each looks at all connections.
 _SEARCH_SECONDS = 0.1
 _LOG_SECONDS = 60.0
-# Once unfinished heads have taken this much memory and have freed most of it, free pages go back to the
-# system, so many seconds later.
-_TRIM_BYTES = 8 << 20
-_TRIM_SECONDS = 1.0
 _log = structlog.get_logger()
 
 
@@ -196,9 +192,10 @@ class ConnectionPool:
             Phase.IDLE: self._idle,
             Phase.HEAD: self._heads,
         }
-        # The bytes of each unfinished head, of which the first began first; of all; and of all at most.
+        # The bytes of each unfinished head, of which the first began first, and of all.
         self._head_bytes: dict[PooledConnection, int] = {}
-        self._all_head_bytes = self._most_head_bytes = 0
+        self._all_head_bytes = 0
+        self._trimming = HeapTrimming()
         self._per_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self._searched_at = -inf
@@ -251,7 +248,7 @@ class ConnectionPool:
         self._head_bytes[connection] = size
         while self._all_head_bytes > self.limits.heads_bytes:
             next(iter(self._head_bytes)).refuse_head()
-        self._most_head_bytes = max(self._most_head_bytes, self._all_head_bytes)
+        self._trimming.note(self._all_head_bytes)
 
     def count_refusal(self, reason: str) -> None:
         """Count a refusal. One line a minute logs them all, so that a flood doesn't fill the log."""
@@ -263,10 +260,9 @@ class ConnectionPool:
             self._unlogged.clear()
 
     def _forget_head(self, connection: PooledConnection) -> None:
-        self._all_head_bytes -= self._head_bytes.pop(connection, 0)
-        if self._most_head_bytes > _TRIM_BYTES and self._all_head_bytes < self._most_head_bytes // 4:
-            self._most_head_bytes = self._all_head_bytes
-            asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
+        if size := self._head_bytes.pop(connection, 0):
+            self._all_head_bytes -= size
+            self._trimming.note(self._all_head_bytes)
 
     def _make_room(self) -> bool:
         for queue in (self._closing, self._idle, self._heads):

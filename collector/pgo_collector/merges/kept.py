@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 import structlog
 
-from pgo_collector.blobs.files import log_not_deleted
+from pgo_collector.blobs.files import delete_or_log
 from pgo_collector.engine.merge_inputs import ENGINE
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult
@@ -101,7 +101,7 @@ class KeptMerges:
             elif path.suffix == _SUFFIX and (written_nanos := _written_nanos(path)) is not None:
                 found.append((written_nanos, path))
             else:
-                delete_kept(path)
+                delete_or_log(path)
         with self._lock:
             self._kept = {path.stem: _Entry(path) for _, path in sorted(found)}
             self._drop_oldest()
@@ -149,11 +149,11 @@ class KeptMerges:
         with self._lock:
             if self._kept.get(fingerprint) is entry:  # else the merge was made again meanwhile, or dropped
                 del self._kept[fingerprint]
-                delete_kept(entry.path)
+                delete_or_log(entry.path)
 
     def _drop_oldest(self) -> None:
         for fingerprint in [*self._kept][: -self._most]:
-            delete_kept(self._kept.pop(fingerprint).path)
+            delete_or_log(self._kept.pop(fingerprint).path)
 
 
 def _is_whole(entry: _Entry, merge: OpenMerge, sha256: str) -> bool:
@@ -167,16 +167,6 @@ def _is_whole(entry: _Entry, merge: OpenMerge, sha256: str) -> bool:
         return False
     entry.checked = identity, time.monotonic()
     return True
-
-
-def delete_kept(path: Path) -> None:
-    """Delete a file; after a failure, log it: the next start tries again."""
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        log_not_deleted(str(path), error)
 
 
 def _written_nanos(path: Path) -> int | None:

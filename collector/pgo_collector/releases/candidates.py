@@ -11,11 +11,11 @@ from pathlib import Path
 
 import structlog
 
+from pgo_collector.blobs.files import delete_or_log
 from pgo_collector.blobs.storage import StoredObject
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.engine.tasks import CandidateStats, candidate_stats
 from pgo_collector.errors import MergeDamaged
-from pgo_collector.merges.kept import delete_kept
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
@@ -65,7 +65,7 @@ class Candidates:
                 candidate = await self._compare(merge, release, part)
             except MergeDamaged as error:
                 _log.warning("compared merge damaged", reason=str(error))
-                await asyncio.to_thread(delete_kept, Path(merge.file.name))
+                await asyncio.to_thread(delete_or_log, Path(merge.file.name))
                 candidate = await self._compare(await self.merged(), release, part)
             yield candidate
 

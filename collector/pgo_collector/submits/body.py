@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge.heap import trim_heap
 from starlette.requests import Request
 
 from pgo_collector.blobs.files import delete_part, new_part
 from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody, IncomingFull
+from pgo_collector.resources import HeapTrimming
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
 from pgo_collector.traces.spans import span
@@ -27,10 +27,6 @@ _BUFFER_BYTES = 512 << 10
 _SMALL_BUFFER_BYTES = 16 << 10
 # The largest body that stays in memory. The server may have read as much ahead of a connection anyway.
 _IN_MEMORY_BYTES = 64 << 10
-# Once bodies have taken this much memory and have freed most of it, free pages go back to the system, so
-# many seconds later.
-_TRIM_BYTES = 8 << 20
-_TRIM_SECONDS = 1.0
 
 
 class BodyBound(NamedTuple):
@@ -90,7 +86,8 @@ class _Usage:
     def __init__(self, most_memory: int, most_megabytes: float) -> None:
         self._most_memory = most_memory
         self._most_megabytes = most_megabytes
-        self._memory = self._disk = self._peak = 0
+        self._memory = self._disk = 0
+        self._trimming = HeapTrimming()
 
     def count(self, memory: int, disk: int) -> int:
         """Count these bytes more, or fewer if negative. Raises IncomingFull.
@@ -105,10 +102,7 @@ class _Usage:
             )
         self._memory += memory
         self._disk += disk
-        self._peak = max(self._peak, self._memory)
-        if self._peak > _TRIM_BYTES and self._memory < self._peak // 4:
-            self._peak = self._memory
-            asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
+        self._trimming.note(self._memory)
         return _SMALL_BUFFER_BYTES if self._memory > self._most_memory // 2 else _BUFFER_BYTES
 
 
