@@ -904,7 +904,7 @@ class Settings(BaseModel):
     trace_steps: int = Field(
         default=64,
         gt=0,
-        le=1000,
+        le=100,  # as fit into one header
         description="The largest number of steps that a client may report around its traced requests.",
     )
     trace_step_seconds: float = Field(

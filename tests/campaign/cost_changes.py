@@ -30,8 +30,8 @@ _SIGNS = (
     b"*", b"+", b"?", b"/", b"[", b"]", b"<", b":", b"-", b"~", b"!", b"^", b"$", b"@", b"\xc3\xa9",
 )  # fmt: skip
 _NUMBERS = (0, 1, 2, 255, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 40, (1 << 63) - 1)
-# A head of more than 64 KiB is refused at once.
-_MOST_IN_HEADS = 60 << 10
+# A head of more than 64 KiB is refused at once, and so is one header of more than 8 KiB.
+_MOST_IN_HEADS, _MOST_IN_A_HEADER = 60 << 10, 8 << 10
 # What there is one of.
 _WHOLES = {"requests", "request", "query", "body", "gzip"}
 _IN_BODIES = {"body", "chunks"}
@@ -93,12 +93,16 @@ def grown(genome: Part, variant: Variant, room: Room) -> Part | None:
         return changed(genome, where, replace(part, times=max(part.times, 1) * factor))
 
     part = at(genome, where)
-    is_in_body = any(at(genome, where[:depth]).kind in _IN_BODIES for depth in range(1, len(where) + 1))
+    kinds = {at(genome, where[:depth]).kind for depth in range(1, len(where) + 1)}
+    is_in_body = bool(kinds & _IN_BODIES)
     power = 22 if is_in_body or variant.alike else 16
     while (size := room.size(by(1 << power))) is None and power:
         power -= 1
     factor = 1 << power
-    most = room.most if is_in_body or variant.alike else min(room.most, _MOST_IN_HEADS)
+    most = room.most
+    if not is_in_body and not variant.alike:
+        is_in_a_header = "header" in kinds and part.kind != "header"
+        most = min(most, _MOST_IN_A_HEADER if is_in_a_header else _MOST_IN_HEADS)
     if size is not None and size > most:
         factor = int(factor * most / size * _MARGIN)
     if factor <= variant.less or not room.fits(by(factor)):

@@ -92,6 +92,8 @@ def test_a_head_without_an_end_costs_little(
     [
         (HEAD + b"X: y\r\n" * 100 + b"\r\n", 431, "PGOF_MAX_HEADERS"),
         (HEAD + b"X: " + b"y" * 66_000 + b"\r\n\r\n", 431, "PGOF_MAX_HEADER_BYTES"),
+        (HEAD + b"X-Long: " + b"y" * 8187 + b"\r\n\r\n", 431, "x-long has 8,193 bytes"),
+        (HEAD + b"X-Long: y" + b"\r\n y" * 90 + b"y" * 8100 + b"\r\n\r\n", 431, "x-long"),
         (HEAD + b"X: " + b"y" * 66_000, 431, "PGOF_MAX_HEADER_BYTES"),
         (b"HEAD /healthz?" + b"x" * 16_400 + b" HTTP/1.1\r\nHost: collector\r\n\r\n", 414, ""),
         (
@@ -101,7 +103,16 @@ def test_a_head_without_an_end_costs_little(
         ),
         (b"GET /healthz?" + b"x" * 66_000, 414, "PGOF_MAX_URL_BYTES"),
     ],
-    ids=["headers", "a header", "a header without an end", "HEAD", "a URL", "a URL without an end"],
+    ids=[
+        "headers",
+        "all headers",
+        "one header",
+        "a header in lines",
+        "a header without an end",
+        "HEAD",
+        "a URL",
+        "a URL without an end",
+    ],
 )
 def test_a_head_that_is_too_large_is_refused_by_a_setting(
     server: Server, request_: bytes, status: int, setting: str
@@ -119,7 +130,7 @@ def test_a_head_that_is_too_large_is_refused_by_a_setting(
 
 def test_a_head_just_within_the_bounds_is_taken(server: Server) -> None:
     request = b"GET /healthz?" + b"x" * 16_000 + b" HTTP/1.1\r\nHost: collector\r\nConnection: close\r\n"
-    request += b"X: y\r\n" * 97 + b"Y: " + b"y" * 60_000 + b"\r\n\r\n"
+    request += b"X: y\r\n" * 90 + (b"Y: " + b"y" * 8191 + b"\r\n") * 7 + b"\r\n"
     with connect(server) as connection:
         connection.sendall(request)
         assert statuses(received(connection)) == [200]
@@ -141,7 +152,7 @@ def test_unfinished_heads_share_a_bound_on_memory(tmp_path: Path) -> None:
     with Server(tmp_path / "home", settings) as server:
         assert server.submit(profile_of("a")).status_code == 204
         before = memory(server, "VmHWM")
-        with crowd(server, 800, HEAD + b"X: " + b"x" * 60_000) as connections:
+        with crowd(server, 800, HEAD + (b"X: " + b"x" * 8000 + b"\r\n") * 7 + b"Y: y") as connections:
             answer = received(connections[0])
             assert statuses(answer) == [503]
             assert b"PGOF_BODY_MEMORY_BYTES" in answer

@@ -25,6 +25,8 @@ _BLANK_LINE = re.compile(rb"\n\r?\n")
 _ILLEGAL = (b"\0", b"\v", b"\f")
 # A body may have so many chunks of any size.
 _FREE_CHUNKS = 256
+# The largest name and value of one header, as in other servers: no parser of a value gets more.
+FIELD_BYTES = 8192
 
 
 class Requests(h11.Connection):
@@ -109,8 +111,13 @@ class Requests(h11.Connection):
         self._is_head_request = request.method == b"HEAD"
         if len(request.target) > limits.url_bytes:
             raise self._url_too_long()
-        if sum(len(name) + len(value) for name, value in headers) > limits.header_bytes:
+        sizes = [len(name) + len(value) for name, value in headers]
+        if sum(sizes) > limits.header_bytes:
             raise self._headers_too_large()
+        if max(sizes, default=0) > FIELD_BYTES:
+            name = names[sizes.index(max(sizes))].decode()
+            detail = f"the header {name[:64]} has {max(sizes):,} bytes; the limit for one is {FIELD_BYTES:,}"
+            raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail, "headers")
         if request.http_version not in {b"1.1", b"1.0"}:
             raise Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this server speaks HTTP/1.1 and HTTP/1.0")
         if request.method == b"CONNECT":

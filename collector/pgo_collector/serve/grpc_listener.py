@@ -17,6 +17,7 @@ import structlog
 from pprof_merge.heap import trim_heap
 from starlette.types import ASGIApp, Message, Scope
 
+from pgo_collector.connections.requests import FIELD_BYTES
 from pgo_collector.errors import AddressUnusable
 from pgo_collector.routes.otlp.api import EXPORT
 from pgo_collector.routes.otlp.api import PROTOBUF as OTLP_PROTOBUF
@@ -148,9 +149,11 @@ async def _trim() -> None:
 def _metadata_fault(context: grpc.aio.ServicerContext[Any, Any], most_bytes: int, most_headers: int) -> str:
     """Return why the metadata of a call is refused; empty if it isn't."""
     metadata = context.invocation_metadata() or ()
-    size = sum(len(key) + len(value) for key, value in metadata)
-    if size > most_bytes:
-        return f"the metadata has {size:,} bytes; the limit is {most_bytes:,} (PGOF_MAX_HEADER_BYTES)"
+    sizes = [len(key) + len(value) for key, value in metadata]
+    if sum(sizes) > most_bytes:
+        return f"the metadata has {sum(sizes):,} bytes; the limit is {most_bytes:,} (PGOF_MAX_HEADER_BYTES)"
+    if max(sizes, default=0) > FIELD_BYTES:
+        return f"a key of the metadata has {max(sizes):,} bytes; the limit for one is {FIELD_BYTES:,}"
     if len(metadata) > most_headers:
         return f"the metadata has {len(metadata):,} keys; the limit is {most_headers:,} (PGOF_MAX_HEADERS)"
     return ""
