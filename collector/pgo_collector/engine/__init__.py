@@ -1,11 +1,12 @@
 """Engine: the work of the worker processes. Everything here may block and use a whole core.
 
-The server calls in a worker: `validation`, which checks submitted bodies, and `pushes`, which takes those of
-other protocols apart; `tasks`, for merges, reports and releases; `views`, `surveys`, `latencies` and
-`sample_types`, for questions about stored profiles; `binaries` and `start_lines`, about programs.
+The server calls in a worker: `validation`, which checks submitted bodies within a time for each, and
+`pushes`, which takes those of other protocols apart; `tasks`, for merges, reports and releases; `views`,
+`surveys`, `latencies` and `sample_types`, for questions about stored profiles; `binaries` and `start_lines`,
+about programs.
 
 Inside, `merge_inputs` reads the blobs that a merge needs, which `blob_columns` describes in a few arrays,
 tens of thousands of them; `row_cache` keeps decoded profiles in memory and on disk (as `packing` writes
 them); `renditions` says in which format, by which rules and with which weights a merge is served, and
-`outputs` writes results within a budget. `body_time` bounds the CPU time that a submitted body takes.
+`outputs` writes results within a budget.
 """

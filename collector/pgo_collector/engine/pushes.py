@@ -14,8 +14,7 @@ from typing import NamedTuple
 from pprof_merge import Header, LimitExceeded, Limits, MalformedProfile, ProfileError, inflate
 from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
 
-from pgo_collector.engine.body_time import BODY_TIME
-from pgo_collector.engine.validation import packed
+from pgo_collector.engine.validation import BODY_TIME, packed
 from pgo_collector.errors import Refusal
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series

@@ -31,7 +31,7 @@ from pprof_merge import LimitExceeded, Limits, Profile, ProfileError, decode
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import STORED_LIMITS
-from pgo_collector.engine.body_time import within_body_time
+from pgo_collector.engine.validation import within_body_time
 from pgo_collector.errors import BodyTooLarge, SymbolsUnreadable
 
 # A file of SQLite: tables of big programs stay on disk, and a look-up reads few pages.

@@ -19,7 +19,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.store import not_stored
 from pgo_collector.submits.body import BodyBound, BodyReader
-from pgo_collector.submits.quotas import Quotas
+from pgo_collector.submits.submits import Quotas
 
 _EXPECTED = "the ELF program that is profiled, with its symbols and debug lines"
 _OF_SERVICE = parameters("service")

@@ -18,7 +18,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import not_stored
 from pgo_collector.submits.body import BodyBound, BodyReader
-from pgo_collector.submits.quotas import Quotas
+from pgo_collector.submits.submits import Quotas
 
 _EXPECTED = "a pprof profile with a program's functions, as pgo-agent symbols makes it"
 _log = structlog.get_logger()

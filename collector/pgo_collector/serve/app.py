@@ -56,8 +56,7 @@ from pgo_collector.store.store import Store
 from pgo_collector.submits.body import BodyReader
 from pgo_collector.submits.captures import Captures, CapturesOfTargets, NoCaptures
 from pgo_collector.submits.commit import Commits
-from pgo_collector.submits.quotas import Quotas
-from pgo_collector.submits.submits import Submits
+from pgo_collector.submits.submits import Quotas, Submits
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering, has_speedscope

@@ -77,7 +77,9 @@ class BodyReader:
                 raise EmptyBody(f"the body is empty; send {expected}")
             yield body
         finally:
-            await arriving.free()
+            if arriving.disk:
+                await asyncio.to_thread(_remove, arriving.part)
+            self._usage.count(-arriving.memory, -arriving.disk)
 
 
 class _Usage:
@@ -111,11 +113,11 @@ class _Arriving:
     """A body that arrives, and what it takes of the memory and the disk."""
 
     _usage: _Usage
-    _part: Path
+    part: Path
     _seconds: float
     _buffer: bytearray = field(default_factory=bytearray)
-    _memory: int = 0
-    _disk: int = 0
+    memory: int = 0
+    disk: int = 0
 
     async def receive(self, request: Request, bound: BodyBound, *, to_file: bool) -> Body:
         """Read the body; write one that outgrows memory to the file as it arrives, a buffer at a time."""
@@ -129,10 +131,10 @@ class _Arriving:
                         bound.check(size)
                         self._buffer += chunk
                         buffer_bytes = self._usage.count(len(chunk), 0)
-                        self._memory += len(chunk)
-                        if self._memory >= buffer_bytes:
+                        self.memory += len(chunk)
+                        if self.memory >= buffer_bytes:
                             await self._write()
-                    is_small = size == self._memory <= _IN_MEMORY_BYTES
+                    is_small = size == self.memory <= _IN_MEMORY_BYTES
                     if self._buffer and (to_file or not is_small):
                         await self._write()
                 reading.note(size=size)
@@ -140,22 +142,15 @@ class _Arriving:
             raise BodyTooSlow(f"the body took longer than {self._seconds:g} seconds") from None
         except OSError as error:
             raise not_stored("body", error) from error
-        return Body(size, self._part if self._disk else bytes(self._buffer), self._part)
+        return Body(size, self.part if self.disk else bytes(self._buffer), self.part)
 
     async def _write(self) -> None:
         """Write what is buffered at the end of the file. Raises IncomingFull and OSError."""
-        self._usage.count(0, self._memory)
-        self._disk += self._memory
-        await _write(self._part, self._buffer)
-        self._usage.count(-self._memory, 0)
-        self._memory, self._buffer = 0, bytearray()
-
-    async def free(self) -> None:
-        """Delete the file and those beside it, if there is one, and count the body no more."""
-        if self._disk:
-            await asyncio.to_thread(_remove, self._part)
-        self._usage.count(-self._memory, -self._disk)
-        self._memory = self._disk = 0
+        self._usage.count(0, self.memory)
+        self.disk += self.memory
+        await _write(self.part, self._buffer)
+        self._usage.count(-self.memory, 0)
+        self.memory, self._buffer = 0, bytearray()
 
 
 async def _write(path: Path, content: bytearray) -> None:

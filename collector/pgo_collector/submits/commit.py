@@ -24,7 +24,6 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.blobs.blobs import Blobs
-from pgo_collector.blobs.files import delete_part
 from pgo_collector.blobs.storage import MISSING, UNDATED, NewBlob, Storage
 from pgo_collector.catalog.catalog import Catalog, add_events
 from pgo_collector.catalog.database import Owner
@@ -66,9 +65,9 @@ class Submission(NamedTuple):
     created_nanos: int | None = None
 
     @property
-    def is_undated(self) -> bool:
-        """Whether neither the profile nor its sender says when it was taken."""
-        return not (self.facts.time_nanos or self.created_nanos)
+    def time_nanos(self) -> int:
+        """When the profile was taken, by what it or its sender says; 0 if neither does."""
+        return self.facts.time_nanos or self.created_nanos or 0
 
 
 class Submitted(NamedTuple):
@@ -95,8 +94,8 @@ class Commits:
     async def add(self, submission: Submission) -> Submitted:
         """Store a validated profile durably and count it, unless it is counted already.
 
-        When this returns, the file that the profile was in was deleted. Raises NotStored, CatalogFails,
-        StorageFails or NameTooLong.
+        A file that the profile is in is the caller's to delete. Raises NotStored, CatalogFails, StorageFails
+        or NameTooLong.
         """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
         self._queue.put(_Waiting(submission, future, place(), time.monotonic_ns()))
@@ -282,7 +281,7 @@ class GroupCommit:
     def commit(self, submissions: Sequence[Submission]) -> list[Submitted | Exception]:
         """Store each profile durably and count it, unless it is counted already; return the result of each.
 
-        The result is an error if that failed; otherwise the file of the profile was deleted.
+        The result is an error if that failed.
         """
         left = dict(enumerate(submissions))
         results: dict[int, Submitted | Exception] = {}
@@ -318,8 +317,9 @@ class GroupCommit:
         stored: list[tuple[BlobName, Facts]] = []
         try:
             with suppress(_NoneStored), self._catalog.writing(changed, new=changed) as connection:
-                for submission in submissions:
-                    names.append(self._name(connection, submission, names))
+                for each in submissions:
+                    time_nanos = each.time_nanos or self._undated_time(connection, each, names)
+                    names.append(BlobName(each.series, Identity(time_nanos, each.facts.digest)))
                 counting, known = read_counting(connection, names)
                 firsts = dict(zip(reversed(names), reversed(submissions), strict=True))
                 new = {name: firsts[name] for name in reversed(firsts) if counting[name] is None}
@@ -344,9 +344,9 @@ class GroupCommit:
                 return [error] * len(submissions)
             failures |= {name: failures.get(name, error) for name in names}
         else:
-            self._undated.drop([name for name, _ in stored if new[name].is_undated])
+            self._undated.drop([name for name, _ in stored if not new[name].time_nanos])
         return [
-            failures.get(name) or _answered(submission, name, is_new=new.get(name) is submission)
+            failures.get(name) or Submitted(submission.facts, name, new.get(name) is submission)
             for name, submission in zip(names, submissions, strict=True)
         ]
 
@@ -368,26 +368,22 @@ class GroupCommit:
             raise _NoneStored
         remove_profiles(connection, failed)
 
-    def _name(
+    def _undated_time(
         self, connection: sa.Connection, submission: Submission, earlier: Sequence[BlobName]
-    ) -> BlobName:
-        """Return the name of a profile.
+    ) -> int:
+        """Return the time of a profile that has none, in ns since 1970.
 
-        A profile without a time gets the one that the same bytes were stored with, if they were: it is a
-        retry.
+        It is the one that the same bytes were stored with, if they were: it is a retry.
         """
         series, digest = submission.series, submission.facts.digest
-        time_nanos = submission.facts.time_nanos or submission.created_nanos or 0
-        if submission.is_undated:
-            self._catalog.database.serialize(connection, f"{series} {digest}")
-            times = read_times(connection, series, digest)
-            times += [
-                name.identity.time_nanos
-                for name in earlier
-                if name.series == series and name.identity.digest == digest
-            ]
-            time_nanos = min(times, default=0) or self._undated.take(series, digest)
-        return BlobName(series, Identity(time_nanos, digest))
+        self._catalog.database.serialize(connection, f"{series} {digest}")
+        times = read_times(connection, series, digest)
+        times += [
+            name.identity.time_nanos
+            for name in earlier
+            if name.series == series and name.identity.digest == digest
+        ]
+        return min(times, default=0) or self._undated.take(series, digest)
 
     def _place(
         self,
@@ -409,10 +405,3 @@ class GroupCommit:
                 names[text := str(name)] = name
                 blobs.append(NewBlob(text, inputs_name(text), submission.content, submission.facts.size))
         return {names[text]: error for text, error in self._blobs.storage.create(blobs).items()}
-
-
-def _answered(submission: Submission, name: BlobName, *, is_new: bool) -> Submitted:
-    """Delete the file of a stored profile; return the answer."""
-    if isinstance(submission.content, Path):
-        delete_part(submission.content)
-    return Submitted(submission.facts, name, is_new)

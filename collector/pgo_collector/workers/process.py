@@ -19,8 +19,8 @@ from typing import NamedTuple, Self
 import structlog
 from pprof_merge.heap import keep_heap
 
-from pgo_collector.engine.body_time import BODY_TIME
 from pgo_collector.engine.merge_inputs import ROW_CACHE
+from pgo_collector.engine.validation import BODY_TIME
 from pgo_collector.model.name_patterns import PATTERN_TIME
 from pgo_collector.resources import ProcessStatus, limit_data, prefer_oom_kill, process_status
 from pgo_collector.workers.channel import Channel, serve_tasks

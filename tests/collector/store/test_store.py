@@ -114,14 +114,13 @@ async def submitted_at_once(here: OpenStore, profiles: Sequence[bytes]) -> list[
     """Submit profiles so that all wait until the last one does; return the results."""
     may_go_on = threading.Event()
     blocked = asyncio.create_task(here.store.write(may_go_on.wait))
-    parts = [here.store.folder.new_part() for _ in profiles]
 
-    async def stored(part: Path) -> Submitted:
-        return await here.commits.add(await submission(here, part))
+    async def stored(profile: bytes) -> Submitted:
+        async with here.store.part() as part:
+            part.write_bytes(profile)
+            return await here.commits.add(await submission(here, part))
 
-    for part, profile in zip(parts, profiles, strict=True):
-        part.write_bytes(profile)
-    tasks = [asyncio.create_task(stored(part)) for part in parts]
+    tasks = [asyncio.create_task(stored(profile)) for profile in profiles]
     await here.tasks.workers.ping()
     while here.tasks.workers.busy:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.01)

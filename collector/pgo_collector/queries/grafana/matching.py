@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.model.reserved_labels import (
+from pgo_collector.model.selection import Matcher, Selection
+from pgo_collector.model.series import (
     PROFILE_NAME,
     SERVICE_NAME,
     is_hidden,
     name_of_profile,
     name_of_service,
 )
-from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.queries.grafana.profile_types import (
     PROFILE_TYPES,
     TYPE_LABELS,

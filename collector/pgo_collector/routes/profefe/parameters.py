@@ -11,9 +11,8 @@ from pgo_collector.http.auth import check_scope, context_of
 from pgo_collector.http.routing import first_values
 from pgo_collector.http.selections import labels_in, parse_time, service_of, times_of, type_of
 from pgo_collector.model.profile_types import TYPES
-from pgo_collector.model.reserved_labels import check_sent
 from pgo_collector.model.selection import Matcher, Selection
-from pgo_collector.model.series import Series, parse_label_values, parse_labels
+from pgo_collector.model.series import Series, check_sent, parse_label_values, parse_labels
 
 _LIMIT = re.compile(r"[+-]?[0-9]{1,18}")
 

@@ -24,14 +24,16 @@ from pgo_collector.model.profile_types import (
     PROCESS_CPU,
     TYPES_BY_NAME,
 )
-from pgo_collector.model.reserved_labels import (
+from pgo_collector.model.series import (
     PRIVATE_PREFIX,
     PROFILE_NAME,
     SERVICE_NAME,
+    Labels,
+    Series,
     check_sent,
+    labels_of_pairs,
     service_called,
 )
-from pgo_collector.model.series import Labels, Series, labels_of_pairs
 
 UNKNOWN_SERVICE = "unknown_service"
 # As many as Pyroscope takes by default.
@@ -73,7 +75,7 @@ class Target:
 
         `__name__` is the profile's name, `service_name` the service, and `__delta__=false` marks what the
         client has made a delta. Other labels with a name that begins with `__` are left out, and those that
-        `model.reserved_labels` has are refused.
+        `model.series` reserves are refused.
         """
         pairs = [*labels]
         given = dict(pairs)
