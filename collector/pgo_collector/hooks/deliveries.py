@@ -63,9 +63,10 @@ def announce(name: BlobName, facts: Facts) -> list[Event]:
 class Deliveries:
     """The background task that delivers the events of a catalog. One collector at a time does.
 
-    `observe` is called with each outcome and its number of events. A failed event is postponed by itself, so
-    that it doesn't hold others up. After a failure nothing is tried for a while, and then one event alone, so
-    that a receiver that is down doesn't get all waiting events at once.
+    `is_trusted` says whether events may be dropped by a clock that shows a time in ns since 1970. `observe`
+    is called with each outcome and its number of events. A failed event is postponed by itself, so that it
+    doesn't hold others up. After a failure nothing is tried for a while, and then one event alone, so that a
+    receiver that is down doesn't get all waiting events at once.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Deliveries:
         *,
         max_days: float,
         max_events: int,
+        is_trusted: Callable[[int], bool],
         observe: Callable[[str, int], None],
         tracing: Tracing = NO_TRACING,
     ) -> None:
@@ -85,6 +87,7 @@ class Deliveries:
         self._endpoint = endpoint
         self._max_age_nanos = max_days * DAY_NANOS
         self._max_events = max_events
+        self._is_trusted = is_trusted
         self._observe = observe
         self._tracing = tracing
         self._failures = 0
@@ -131,8 +134,8 @@ class Deliveries:
     async def _drop(self, now: int) -> None:
         """Drop events that have waited for too long, and the oldest ones of too many."""
         backlog = await asyncio.to_thread(self._outbox.backlog)
-        if backlog.oldest_nanos is not None and backlog.oldest_nanos < now - self._max_age_nanos:
-            oldest = int(now - self._max_age_nanos)
+        oldest = int(max(now - self._max_age_nanos, 0))
+        if backlog.oldest_nanos is not None and backlog.oldest_nanos < oldest and self._is_trusted(now):
             self._dropped("too_old", await self._store.write(self._outbox.drop_older, oldest))
         if backlog.events > self._max_events:
             self._dropped("too_many", await self._store.write(self._outbox.drop_all_but, self._max_events))

@@ -53,6 +53,7 @@ from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store, catalog_fails, claim_of, database_of, storage_of
 from pgo_collector.submits.commit import Commits
 from pgo_collector.traces.tracing import Tracing
+from pgo_collector.upkeep.clock import TrustedClock
 from pgo_collector.upkeep.joining import Joining, NoJoining
 from pgo_collector.upkeep.upkeep import Upkeep
 from pgo_collector.workers.blob_tasks import BlobTasks
@@ -173,9 +174,10 @@ async def _serve(settings: Settings) -> None:
         metrics=KeyFile(settings.metrics_auth_keys_file or Path(os.devnull)),  # an empty file
     )
     endpoint = _endpoint(settings)
+    clock = TrustedClock()
     with (
         DataFolder(settings.directory) as folder,
-        closing(open_tracing(settings, folder.path)) as tracing,
+        closing(open_tracing(settings, folder.path, clock.is_trusted)) as tracing,
         listen(settings.bind_address) as listener,
     ):
         gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
@@ -191,6 +193,7 @@ async def _serve(settings: Settings) -> None:
             folder,
             keys,
             endpoint,
+            clock,
             metrics=metrics,
             tracing=tracing,
             progress=gate.progress,
@@ -230,6 +233,7 @@ async def _opened_app(
     folder: DataFolder,
     keys: Keys,
     endpoint: Endpoint | None,
+    clock: TrustedClock,
     *,
     metrics: Metrics,
     tracing: Tracing,
@@ -243,7 +247,7 @@ async def _opened_app(
         kept_merges = await asyncio.to_thread(KeptMerges, folder.merged, settings.merges_kept)
         locks = Locks(store.catalog.database.leases)
         warming, start_lines = Warming(store, tasks), StartLineTables(store, tasks.workers, settings)
-        upkeep = Upkeep(store, tasks, locks, settings, tracing=tracing)
+        upkeep = Upkeep(store, tasks, locks, settings, clock, tracing=tracing)
         background = BackgroundTasks(
             {
                 "submit keys": keys.submit,
@@ -255,7 +259,9 @@ async def _opened_app(
                 "joining": _joining(locks, start_lines, settings, tracing),
                 "sealing": Sealing(store, locks),
                 "claim": store.claim,
-                "webhook": _deliveries(endpoint, store, locks, settings, metrics=metrics, tracing=tracing),
+                "webhook": _deliveries(
+                    endpoint, store, locks, settings, clock, metrics=metrics, tracing=tracing
+                ),
             }
         )
         gauges = Gauges(
@@ -331,6 +337,7 @@ def _deliveries(
     store: Store,
     locks: Locks,
     settings: Settings,
+    clock: TrustedClock,
     *,
     metrics: Metrics,
     tracing: Tracing,
@@ -343,6 +350,7 @@ def _deliveries(
         endpoint,
         max_days=settings.webhook_days,
         max_events=settings.webhook_events_kept,
+        is_trusted=clock.is_trusted,
         observe=lambda outcome, count: metrics.count(DELIVERIES, outcome, amount=count),
         tracing=tracing,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -25,14 +26,17 @@ _LONGEST_QUERY = 1000
 _LONGEST_SERVICE = 200
 
 
-def open_tracing(settings: Settings, folder: Path) -> Tracing:
-    """Return the tracing that the settings ask for. Raises CannotStart, for keys that anyone knows, say."""
+def open_tracing(settings: Settings, folder: Path, is_trusted: Callable[[int], bool]) -> Tracing:
+    """Return the tracing that the settings ask for; `is_trusted` is as in `TraceStore`.
+
+    Raises CannotStart, for keys that anyone knows, say.
+    """
     if not settings.has_traces:
         return NO_TRACING
     keys = None if settings.trace_keys_file is None else TraceKeys(settings.trace_keys_file)
     outlets = []
     if settings.trace_megabytes:
-        store = TraceStore(folder / FILE, settings.trace_days, settings.trace_megabytes)
+        store = TraceStore(folder / FILE, settings.trace_days, settings.trace_megabytes, is_trusted)
         outlets.append(Outlet("store", store.write, settings.traces_waiting))
     if settings.trace_otlp_url is not None:
         write = _exporter(str(settings.trace_otlp_url))

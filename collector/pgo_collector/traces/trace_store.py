@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,12 +95,18 @@ class TraceQuery:
 
 
 class TraceStore:
-    """Writes traces, on one thread; keeps `days` and about `megabytes` of them."""
+    """Writes traces, on one thread; keeps `days` and about `megabytes` of them.
 
-    def __init__(self, path: Path, days: float, megabytes: float) -> None:
+    `is_trusted` says whether traces may be deleted by a clock that shows a time in ns since 1970.
+    """
+
+    def __init__(
+        self, path: Path, days: float, megabytes: float, is_trusted: Callable[[int], bool] = lambda _: True
+    ) -> None:
         self._path = path
         self._most_nanos = days * _DAY_NANOS
         self._most_bytes = megabytes * (1 << 20)
+        self._is_trusted = is_trusted
         self._connection: sqlite3.Connection | None = None
         self._identity = (0, 0)
         self._bytes = 0
@@ -148,11 +154,13 @@ class TraceStore:
         return connection
 
     def _delete_old(self, connection: sqlite3.Connection) -> None:
-        oldest = max(int(time.time_ns() - min(self._most_nanos, time.time_ns())), 0)
-        gone = connection.execute(
-            "DELETE FROM requests WHERE start < ? RETURNING length(body)", (oldest,)
-        ).fetchall()
-        self._bytes -= sum(size for (size,) in gone)
+        now = time.time_ns()
+        if self._is_trusted(now):
+            oldest = max(int(now - min(self._most_nanos, now)), 0)
+            gone = connection.execute(
+                "DELETE FROM requests WHERE start < ? RETURNING length(body)", (oldest,)
+            ).fetchall()
+            self._bytes -= sum(size for (size,) in gone)
         while self._bytes > self._most_bytes:
             gone = connection.execute(f"{_OLDEST} RETURNING length(body)").fetchall()
             if not gone:

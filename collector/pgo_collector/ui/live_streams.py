@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from time import monotonic
 
 from pgo_collector.catalog.summaries import Summaries
-from pgo_collector.errors import TooManyStreams
+from pgo_collector.errors import KeyOutOfScope, KeyRefused, TooManyStreams
 from pgo_collector.model.selection import Selection
 
 # The pause between two looks into the catalog.
 _PAUSE_SECONDS = 2.0
 # So long after the last event a comment is sent, which shows proxies and the server that both ends are there.
 _QUIET_SECONDS = 15.0
-# A stream ends after so long, and the browser opens another one: its session may have ended.
+# A stream ends after so long, and the browser opens another one.
 _LONGEST_SECONDS = 600.0
 
 
@@ -28,10 +28,13 @@ class LiveStreams:
         self._stopping = stopping
         self._open = 0
 
-    async def events(self, selection: Selection) -> AsyncGenerator[bytes]:
+    async def events(
+        self, selection: Selection, check: Callable[[], Awaitable[None]]
+    ) -> AsyncGenerator[bytes]:
         """Yield the time of the newest profile of a selection, in ns since 1970, at once and when it changes.
 
-        It is 0 without any profile. Raises TooManyStreams, before the first event, if there is no room.
+        It is 0 without any profile. Ends when `check`, which is called before each look, raises KeyRefused or
+        KeyOutOfScope. Raises TooManyStreams, before the first event, if there is no room.
         """
         if self._open >= self._most:
             raise TooManyStreams(
@@ -42,6 +45,7 @@ class LiveStreams:
             yield b"retry: 5000\n\n"
             told, last, end = -1, monotonic(), monotonic() + _LONGEST_SECONDS
             while monotonic() < end and not self._stopping.is_set():
+                await check()
                 newest = await asyncio.to_thread(self._summaries.newest, selection) or 0
                 if newest != told:
                     told, last = newest, monotonic()
@@ -51,5 +55,7 @@ class LiveStreams:
                     yield b": nothing new\n\n"
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), _PAUSE_SECONDS)
+        except (KeyRefused, KeyOutOfScope):
+            return
         finally:
             self._open -= 1

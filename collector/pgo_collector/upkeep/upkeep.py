@@ -12,6 +12,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.database import Owner
+from pgo_collector.catalog.ended_sessions import EndedSessions
 from pgo_collector.errors import LeaseHeld, Refusal, StorageFails
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
@@ -45,6 +46,7 @@ class Upkeep:
         tasks: BlobTasks,
         locks: Locks,
         settings: Settings,
+        clock: TrustedClock,
         *,
         tracing: Tracing = NO_TRACING,
     ) -> None:
@@ -54,7 +56,8 @@ class Upkeep:
         self._tracing = tracing
         self._retention = Retention.of(settings)
         self._share = settings.retention_share
-        self._clock = TrustedClock(store)
+        self._clock = clock
+        self._ended_sessions = EndedSessions(store.catalog)
         self._binaries = Binaries(store, tasks.workers, settings)
         self._rollup_days = settings.rollup_days
         self._rollup_labels = settings.labels_of_rollups
@@ -65,6 +68,7 @@ class Upkeep:
         """Run upkeep now and after each pause, until cancelled."""
         while True:
             try:
+                await asyncio.to_thread(self._clock.read, self._store.catalog)
                 async with self._locks.lease("upkeep", TAKEOVER_SECONDS):
                     with self._tracing.background("upkeep", "upkeep"):
                         refused = await self._run_once(time.time_ns())
@@ -100,7 +104,7 @@ class Upkeep:
             if too_many:
                 return [*refused, f"retention refused to delete {too_many}"]
             await self._binaries.delete_old(now_nanos)
-            await self._clock.trust(now_nanos)
+            await self._trust(now_nanos)
         before, labels = now_nanos - self._rollup_days * DAY_NANOS, self._rollup_labels
         if before >= _FIRST_NANOS:
             with span("upkeep", "roll-up"):
@@ -123,6 +127,15 @@ class Upkeep:
             _log.error("retention refused", days_ahead=round(days, 1), too_many=too_many, fix=_FIX)
             expired = retention.of_size.expired(catalog, now_nanos)
         return expired, too_many
+
+    async def _trust(self, now_nanos: int) -> None:
+        """Note that the clock is right, unless it may have moved, and forget sessions that are over by it."""
+        clock, store = self._clock, self._store
+        if clock.is_trusted(now_nanos):
+            await store.write(self._ended_sessions.drop_older, now_nanos)
+        elif self._share < 1 and not await asyncio.to_thread(clock.is_confirmed, store.catalog, now_nanos):
+            return
+        await clock.trust(store, now_nanos)
 
     async def _collect_garbage(self, service: str, type_: str) -> None:
         """Delete the retired blobs that couldn't be deleted at once."""

@@ -23,6 +23,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
+from pgo_collector.upkeep.clock import TrustedClock
 from pgo_collector.upkeep.upkeep import Upkeep
 from pydantic import HttpUrl
 from structlog.testing import capture_logs
@@ -100,6 +101,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 endpoint,
                 max_days=1,
                 max_events=100,
+                is_trusted=lambda _: True,
                 observe=lambda outcome, count: metrics.count(DELIVERIES, outcome, amount=count),
             )
             following = [asyncio.create_task(each.run()) for each in (keys, deliveries)]
@@ -120,7 +122,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 workers=workers,
                 bulk=opened.bulk_progress,
                 warming=warming,
-                upkeep=Upkeep(store, opened.tasks, locks, settings),
+                upkeep=Upkeep(store, opened.tasks, locks, settings, TrustedClock()),
                 background=background,
             )
             metrics.register_gauges(gauges)

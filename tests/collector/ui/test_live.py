@@ -146,6 +146,26 @@ def test_a_stream_tells_of_newer_profiles_and_ends_with_the_server(server: Serve
     stopping.join()
 
 
+def test_a_stream_ends_with_its_session_and_with_the_scope_of_its_key(tmp_path: Path) -> None:
+    with Server(tmp_path, {"PGOF_LIVE_STREAMS": "3"}) as server:
+        store(server, "old", MINUTE)
+        path = "/ui/services/shop/live/events"
+        visitor, another = Visitor(server), Visitor(server)
+        told, others = events(server, visitor, path), events(server, another, path)
+        assert next(told)
+        assert next(others)
+        visitor.post("/ui/sign-out")
+        store(server, "new", 0)
+        assert next(told, None) is None
+        assert next(others)
+        server.merge_keys.write_text("key-for-merges service=mail\n")
+        while another.get("/ui/services/shop/live").status_code != 403:
+            time.sleep(0.05)
+        store(server, "newer", -MINUTE)
+        assert next(others, None) is None
+        assert not server.events("unexpected error")
+
+
 def test_streams_are_bounded_and_need_a_key(tmp_path: Path) -> None:
     with Server(tmp_path, {"PGOF_LIVE_STREAMS": "1"}) as server:
         store(server, "old", MINUTE)

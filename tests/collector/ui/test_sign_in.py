@@ -116,6 +116,8 @@ def test_the_end_of_a_session_outlives_a_restart_and_a_rebuild_of_the_catalog(st
     assert stays.get("/ui/").status_code == 200
     time.sleep(max(ended + 3 - time.time(), 0))  # the session's two seconds, and one that was cut off
     stays.post("/ui/sign-out")
+    stopped.restart()
+    stopped.wait_for_log("upkeep done")
     with stopped.catalog() as catalog:  # the first is forgotten, as it would have ended by now
         assert len(catalog.execute(sa.select(ENDED_SESSIONS)).all()) == 2
     assert stays.get("/ui/").status_code == 303

@@ -5,13 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from pgo_collector.traces.trace_store import FILE, TraceReader
 
+from tests.collector.tracing import requests_of, tracing
+from tests.collector.ui.test_sign_in import copy_of
 from tests.collector.upkeep.test_upkeep import merged
+from tests.collector.visitor import Visitor
+from tests.collector.webhooks import SECRET, started, waiting
 from tests.faults.stacks import DAY, profile_of
+from tests.receiver import Receiver
 from tests.server import Installed, Server
 
 YEARS = 20 * 365
@@ -125,3 +131,66 @@ def test_some_go_after_the_collector_was_off(keeping: Server, clock: Ahead) -> N
     left = {*merged(keeping)}
     assert left
     assert left < set("012345")
+
+
+@pytest.fixture
+def watched(tmp_path: Path, clock: Ahead) -> Iterator[Server]:
+    """A collector with an event that nobody takes, a trace, and a session that has ended."""
+    server = tracing(tmp_path / "home", {"PGOF_UPKEEP_SECONDS": "0.3", "PGOF_TRACE_RATE": "1"})
+    server.launcher = clock
+    secret = server.home / "webhook_secret"
+    secret.write_text(f"{SECRET}\n")
+    server.environment["PGOF_WEBHOOK_SECRET_FILE"] = str(secret)
+    with Receiver() as receiver:
+        pass
+    try:
+        assert events_from(started(server, receiver), "upkeep done")
+        yield server
+    finally:
+        server.kill()
+
+
+def test_events_traces_and_ended_sessions_outlive_a_clock_that_jumps(watched: Server, clock: Ahead) -> None:
+    trace = traced(watched, "a")
+    visitor = Visitor(watched)
+    copy = copy_of(visitor, watched)
+    visitor.post("/ui/sign-out")
+    assert waiting(watched) == 1
+    clock.move(YEARS)
+    assert events_from(watched, "upkeep done")
+    traced(watched, "b")  # when one is written, those that are too old go
+    assert (waiting(watched), len(requests_of(watched, trace, 1))) == (2, 1)
+    watched.restart()
+    assert events_from(watched, "upkeep done")
+    traced(watched, "c")
+    assert (waiting(watched), len(requests_of(watched, trace, 1))) == (3, 1)
+    clock.move(0)
+    assert events_from(watched, "upkeep done")
+    assert copy.get("/ui/").status_code == 303
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_events_and_traces_go_once_the_clock_is_right(
+    watched: Server, clock: Ahead, *, is_told: bool
+) -> None:
+    trace = traced(watched, "a")
+    clock.move(30)
+    if is_told:
+        watched.environment["PGOF_RETENTION_SHARE"] = "1"
+        watched.restart()
+    else:  # whoever took this profile has the same time
+        now = time.time_ns() + 30 * DAY
+        assert watched.submit(profile_of("now", time_nanos=now)).status_code == 204
+    assert watched.wait_for_log("events dropped")["reason"] == "too_old"
+    assert events_from(watched, "upkeep done")
+    traced(watched, "b")
+    assert not [*TraceReader(watched.data / FILE).requests(trace)]
+
+
+def traced(server: Server, name: str) -> str:
+    """Submit a profile, wait until the trace of that is kept, and return its id."""
+    answer = server.submit(profile_of(name, time_nanos=time.time_ns()))
+    assert answer.status_code == 204
+    trace: str = answer.headers["PGO-Trace"]
+    requests_of(server, trace, 1)
+    return trace

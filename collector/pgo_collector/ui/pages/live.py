@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 
 from starlette.requests import Request
@@ -30,7 +31,8 @@ from pgo_collector.ui.sources import Sources
 
 def live_routes(sources: Sources) -> Routes:
     """Return the routes with the page, its events, and the form's target."""
-    routes = Routes(require_service(sources.sessions))
+    check = require_service(sources.sessions)
+    routes = Routes(check)
 
     async def page(request: Request, status: HTTPStatus = HTTPStatus.OK, problem: str = "") -> Response:
         selected = await selected_profiles(request, sources, "live", *OWN)
@@ -79,7 +81,7 @@ def live_routes(sources: Sources) -> Routes:
 
     @routes.add(["GET"], "/services/{service}/live/events")
     async def events(request: Request) -> Response:
-        events = sources.live.events(selection_of(request))
+        events = sources.live.events(selection_of(request), partial(check, request))
         first = await anext(events)  # raises if there are too many streams
         headers = {"X-Accel-Buffering": "no"}  # nginx would keep events back
         return StreamingResponse(_stream(first, events), headers=headers, media_type="text/event-stream")
