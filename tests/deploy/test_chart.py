@@ -14,7 +14,6 @@ import pgo_agent.cli
 import pytest
 from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
 from pgo_collector.command.cli import build_parser
-from pgo_collector.settings import PREFIX, Settings
 
 from tests.deploy.chart import FOLDER, Manifest, only, rendered
 from tests.deploy.container import command_line
@@ -370,17 +369,6 @@ def test_the_service_monitor_asks_the_service() -> None:
 def test_a_mistake_in_a_value_is_told(values: dict[str, Any], named: str) -> None:
     with pytest.raises(helm_python.HelmError, match=named):
         rendered(values)
-
-
-def test_the_schema_knows_the_settings() -> None:
-    schema = json.loads((FOLDER / "values.schema.json").read_text())
-    known = {*schema["properties"]["settings"]["propertyNames"]["enum"]}
-    settings = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
-    # The image's, which the probes and the volume go by.
-    images = {"PGOF_BIND_ADDRESS", "PGOF_DIRECTORY"}
-    # Values of their own: a URL of PostgreSQL has a password in it, and several collectors go by the others.
-    values = {"PGOF_CATALOG", "PGOF_STORAGE", "PGOF_BULK", "PGOF_SESSION_SECRET_FILE"}
-    assert known == settings - images - values
 
 
 def test_the_appversion_is_that_of_the_collector() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.settings import Settings, read_settings, split_address
-from pydantic import HttpUrl
+from pydantic import HttpUrl, ValidationError
 
 from tests.server import Server
 
@@ -30,125 +30,53 @@ def test_the_defaults_are_pgo_fleets() -> None:
     assert settings.limits.inflated_bytes == 8 << 20
 
 
+# Values of settings that aren't just a number, a file, or any text.
+TEXTS = {
+    "bind_address": ":9",
+    "bulk": "dask+tls://cluster:8786",
+    "capture_targets": "shop=http://a/b",
+    "catalog": "postgresql://db",
+    "grpc_address": ":4317",
+    "log_level": "error",
+    "otlp_labels": "host.*",
+    "otlp_sample_labels": "thread.id",
+    "rollup_labels": "version,a%2Cb",
+    "source_links": "main=https://example.org/{version}/{path}#L{line}",
+    "storage": "s3://bucket/a/prefix",
+    "trace_otlp_url": HttpUrl("http://127.0.0.1:4318/v1/traces"),
+    "trace_parts": "http, store",
+    "webhook_url": HttpUrl("https://example.org/events"),
+}
+
+
+def another(name: str) -> object:
+    """Return a value of a setting that isn't its default."""
+    field = Settings.model_fields[name]
+    default, kind = field.get_default(call_default_factory=True), field.annotation
+    if name in TEXTS:
+        return TEXTS[name]
+    if kind is bool:
+        return not default
+    if kind in {int, float}:
+        numbers = (kind(number) for number in (2.5, 1, 64, 1 << 16))
+        return next(number for number in numbers if number != default and is_taken(name, number))
+    return "shop" if kind is str else Path(f"/{name}")
+
+
+def is_taken(name: str, value: object) -> bool:
+    try:
+        Settings.model_validate({name: value})
+    except ValidationError:
+        return False
+    return True
+
+
 def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {
-        "bind_address": ":9",
-        "directory": Path("/data"),
-        "catalog": "postgresql://db",
-        "catalog_connections": 41,
-        "catalog_connect_seconds": 42.0,
-        "catalog_statement_seconds": 43.0,
-        "submit_auth_keys_file": Path("/s"),
-        "merge_auth_keys_file": Path("/m"),
-        "default_service": "shop",
-        "live_streams": 41,
-        "capture_targets": "shop=http://a/b",
-        "capture_seconds": 42.5,
-        "captures": 43,
-        "capture_ca_file": Path("/ca"),
-        "capture_keys_file": Path("/c"),
-        "selection_characters": 44,
-        "pattern_seconds": 45.5,
-        "rules_dir": Path("/rules"),
-        "release_overlap": 0.5,
-        "release_days": 0.25,
-        "release_check_seconds": 0.0,
-        "releases_kept": 1,
-        "max_compressed_bytes": 1,
-        "max_inflated_bytes": 2,
-        "max_name_bytes": 5,
-        "push_profiles": 18,
-        "query_labels": 19,
-        "query_nodes": 20,
-        "query_points": 21,
-        "otlp_profiles": 19,
-        "otlp_labels": "host.*",
-        "otlp_sample_labels": "thread.id",
-        "join_seconds": 2.25,
-        "storage": "s3://bucket/a/prefix",
-        "storage_seconds": 41.5,
-        "storage_requests": 42,
-        "symbols_bytes": 38,
-        "symbols_functions": 39,
-        "symbols_builds": 40,
-        "binary_bytes": 44,
-        "binary_seconds": 45.0,
-        "binaries_kept": 46,
-        "bulk": "dask+tls://cluster:8786",
-        "bulk_blobs": 47,
-        "binaries_megabytes": 47.0,
-        "binary_days": 48.0,
-        "grpc_address": ":4317",
-        "grpc_calls": 20,
-        "grpc_connections": 35,
-        "grpc_connection_seconds": 36.0,
-        "max_output_bytes": 6,
-        "workers": 3,
-        "rows_megabytes": 4,
-        "worker_megabytes": 14,
-        "task_seconds": 15.0,
-        "body_cpu_seconds": 16.5,
-        "min_chunk_bytes": 45,
-        "retention_share": 0.5,
-        "min_free_megabytes": 16.0,
-        "incoming_megabytes": 17.5,
-        "merges_kept": 5,
-        "rollup_days": 6.5,
-        "rollup_labels": "version,a%2Cb",
-        "keep_days": 7.0,
-        "keep_megabytes": 8.0,
-        "keep_combined_days": 9.0,
-        "keep_combined_megabytes": 10.0,
-        "upkeep_seconds": 11.0,
-        "quota_profiles": 12.0,
-        "quota_megabytes": 13.0,
-        "profefe_open": True,
-        "datadog_open": True,
-        "autopgo_open": True,
-        "webhook_url": HttpUrl("https://example.org/events"),
-        "webhook_secret_file": Path("/w"),
-        "webhook_timeout": 2.5,
-        "webhook_days": 0.5,
-        "webhook_events_kept": 7,
-        "metrics_auth_keys_file": Path("/k"),
-        "metrics_open": True,
-        "session_hours": 1.5,
-        "session_secret_file": Path("/secret/sessions"),
-        "copies_megabytes": 48.5,
-        "max_header_bytes": 14,
-        "max_headers": 15,
-        "max_url_bytes": 16,
-        "head_timeout": 1.75,
-        "idle_timeout": 17.5,
-        "answer_timeout": 18.5,
-        "max_connections": 19,
-        "max_connections_per_address": 20.0,
-        "body_memory_bytes": 21,
-        "sign_in_attempts": 22.0,
-        "sign_in_wait": 23.0,
-        "body_timeout": 0.5,
-        "trace_keys_file": Path("/t"),
-        "trace_rate": 0.25,
-        "trace_parts": "http, store",
-        "trace_values": True,
-        "trace_osprofiler": False,
-        "trace_window": 24.0,
-        "trace_spans": 25,
-        "traces_waiting": 26,
-        "trace_days": 27.0,
-        "trace_otlp_url": HttpUrl("http://127.0.0.1:4318/v1/traces"),
-        "trace_megabytes": 28.0,
-        "trace_steps": 29,
-        "trace_step_seconds": 30.0,
-        "label_values": 41,
-        "timeline_steps": 42,
-        "pages_megabytes": 43.5,
-        "source_links": "main=https://example.org/{version}/{path}#L{line}",
-        "log_level": "error",
-    }
+    values = {name: another(name) for name in Settings.model_fields}
     for name, value in values.items():
         monkeypatch.setenv(f"PGOF_{name.upper()}", str(value))
     assert read_settings().model_dump() == values
+    assert not values.items() & Settings().model_dump().items()
     assert read_settings().labels_of_rollups == {"version", "a,b"}
     assert read_settings().traced_parts == {"http", "store"}
     assert all(field.description for field in Settings.model_fields.values())

@@ -1,16 +1,14 @@
-"""Write the reference pages; `make docs` runs it before Sphinx."""
+"""Write the files that are made from the code; `make docs` runs it before Sphinx."""
 
 from __future__ import annotations
 
-from tools.site.reference.pages import FOLDER, pages
-from tools.site.reference.trackers import PAGE, with_trackers
+from tools.site.reference.pages import FOLDER, files
 
 
 def main() -> None:
-    """Write the pages that have changed, and the table in the one of latency trackers."""
+    """Write the files that have changed."""
     FOLDER.mkdir(exist_ok=True)
-    made = {FOLDER / name: text for name, text in pages().items()}
-    for file, text in (made | {PAGE: with_trackers(PAGE.read_text())}).items():
+    for file, text in files().items():
         if not file.exists() or file.read_text() != text:
             file.write_text(text)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from tools.site.reference.markdown import code, page, table
 
@@ -11,8 +13,17 @@ Every metric that `/metrics` serves. [Metrics](../metrics.md) says how to turn t
 labels mean."""
 
 
-def metrics_page(exposition: str) -> str:
-    """Return the page for a text in Prometheus's format 0.0.4 in which every metric has a sample."""
+class Exposed(NamedTuple):
+    """A metric that was served: its name, kind and meaning, and its labels but for a histogram's bounds."""
+
+    name: str
+    kind: str
+    meaning: str
+    labels: Sequence[str]
+
+
+def exposed(exposition: str) -> list[Exposed]:
+    """Return the metrics of a text in Prometheus's format 0.0.4 in which each has a sample."""
     meanings = dict(re.findall(r"^# HELP (\w+) (.*)$", exposition, re.MULTILINE))
     kinds = dict(re.findall(r"^# TYPE (\w+) (.*)$", exposition, re.MULTILINE))
     samples = re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", exposition, re.MULTILINE)
@@ -20,8 +31,13 @@ def metrics_page(exposition: str) -> str:
     for sample, found in samples:
         name = sample if sample in kinds else sample.rpartition("_")[0]
         labels[name] |= dict.fromkeys(re.findall(r'(\w+)="', found))
-    rows = (
-        [code(name), kind, ", ".join(code(label) for label in labels[name] if label != "le"), meanings[name]]
+    return [
+        Exposed(name, kind, meanings[name], [label for label in labels[name] if label != "le"])
         for name, kind in kinds.items()
-    )
+    ]
+
+
+def metrics_page(metrics: Iterable[Exposed]) -> str:
+    """Return the page."""
+    rows = ([code(of.name), of.kind, ", ".join(map(code, of.labels)), of.meaning] for of in metrics)
     return page("Metrics, one by one", _INTRODUCTION, table(["metric", "type", "labels", "meaning"], rows))
