@@ -1,16 +1,17 @@
 """Metrics: what is counted and timed, declared once each, and the interface that the collector reports to.
 
-    metrics.count(DELIVERIES, "failed", amount=2)
+    ECHOES = declared(Count("echoes", "Echoes answered."))
+    metrics.count(ECHOES)
     metrics.observe(TASKS, seconds, "merge_blobs")
 
-To add a metric, declare it here, add it to METRICS, and report to it. Values that are read at each scrape are
-in `gauges`.
+A metric is declared at the top of the module that reports to it, or here if that is about more than metrics
+of one room. Values that are read at each scrape are in `gauges`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Sized
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
@@ -51,48 +52,67 @@ class Moment(NamedTuple):
     labels: tuple[str, ...]
 
 
-REQUESTS = Count("requests", "Finished requests.", ("route", "method", "status"))
-REQUEST_SECONDS = Duration(
-    "request_seconds",
-    "Time from the head of a request to the end of its answer, in seconds.",
-    ("route", "method"),
-    _REQUEST_SECONDS,
+M = TypeVar("M", Count, Duration, Moment)
+# All metrics, in the order of their declarations.
+METRICS: list[Count | Duration | Moment] = []
+
+
+def declared(metric: M) -> M:
+    """Add a metric to those that are served from the start of a server; return it."""
+    METRICS.append(metric)
+    return metric
+
+
+REQUESTS = declared(Count("requests", "Finished requests.", ("route", "method", "status")))
+REQUEST_SECONDS = declared(
+    Duration(
+        "request_seconds",
+        "Time from the head of a request to the end of its answer, in seconds.",
+        ("route", "method"),
+        _REQUEST_SECONDS,
+    )
 )
-RECEIVED = Count("received_bytes", "Bytes of request bodies received.", ("route",))
-SENT = Count("sent_bytes", "Bytes of response bodies sent.", ("route",))
-SUBMITS = Count(
-    "submits",
-    "Submits, by outcome: stored, duplicate, or refused for a reason.",
-    ("outcome", "reason"),
-    known=(("stored", ""), ("duplicate", "")),
+RECEIVED = declared(Count("received_bytes", "Bytes of request bodies received.", ("route",)))
+SENT = declared(Count("sent_bytes", "Bytes of response bodies sent.", ("route",)))
+SUBMITS = declared(
+    Count(
+        "submits",
+        "Submits, by outcome: stored, duplicate, or refused for a reason.",
+        ("outcome", "reason"),
+        known=(("stored", ""), ("duplicate", "")),
+    )
 )
-KEY_USED = Moment(
-    "key_used_timestamp_seconds",
-    "When a key was last used, by the key's name, or its fingerprint if it has none.",
-    ("key",),
+KEY_USED = declared(
+    Moment(
+        "key_used_timestamp_seconds",
+        "When a key was last used, by the key's name, or its fingerprint if it has none.",
+        ("key",),
+    )
 )
-TASKS = Duration(
-    "task_seconds",
-    "Time from the request for a worker's task to its end, in seconds, with the wait for a worker.",
-    ("task",),
-    _TASK_SECONDS,
+TASKS = declared(
+    Duration(
+        "task_seconds",
+        "Time from the request for a worker's task to its end, in seconds, with the wait for a worker.",
+        ("task",),
+        _TASK_SECONDS,
+    )
 )
-DELIVERIES = Count(
-    "deliveries",
-    "Attempts to deliver an event, and dropped events, by outcome.",
-    ("outcome",),
-    known=(("delivered",), ("failed",), ("gone",), ("too_old",), ("too_many",)),
+DELIVERIES = declared(
+    Count(
+        "deliveries",
+        "Attempts to deliver an event, and dropped events, by outcome.",
+        ("outcome",),
+        known=(("delivered",), ("failed",), ("gone",), ("too_old",), ("too_many",)),
+    )
 )
-REFUSED = Count(
-    "connections_refused",
-    "Connections refused or closed, and requests refused before they reached a route, by reason.",
-    ("reason",),
-    known=tuple((reason,) for reason in REFUSALS),
+REFUSED = declared(
+    Count(
+        "connections_refused",
+        "Connections refused or closed, and requests refused before they reached a route, by reason.",
+        ("reason",),
+        known=tuple((reason,) for reason in REFUSALS),
+    )
 )
-# All of them, in the order of the exposition.
-METRICS: tuple[Count | Duration | Moment, ...] = (
-    REQUESTS, REQUEST_SECONDS, RECEIVED, SENT, SUBMITS, KEY_USED, TASKS, DELIVERIES, REFUSED,
-)  # fmt: skip
 
 
 class Metrics(Protocol):

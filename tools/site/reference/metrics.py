@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import pgo_collector.serve.app  # noqa: F401 - declares the metrics of all rooms
+from pgo_collector.metrics.metrics import METRICS
+
 from tools.site.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
@@ -23,7 +26,11 @@ class Exposed(NamedTuple):
 
 
 def exposed(exposition: str) -> list[Exposed]:
-    """Return the metrics of a text in Prometheus's format 0.0.4 in which each has a sample."""
+    """Return the metrics of a text in Prometheus's format 0.0.4.
+
+    Each has the labels of its samples; one without a sample has those that it was declared with.
+    """
+    declared = {f"pgo_collector_{metric.name}": metric.labels for metric in METRICS}
     meanings = dict(re.findall(r"^# HELP (\w+) (.*)$", exposition, re.MULTILINE))
     kinds = dict(re.findall(r"^# TYPE (\w+) (.*)$", exposition, re.MULTILINE))
     samples = re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", exposition, re.MULTILINE)
@@ -32,7 +39,13 @@ def exposed(exposition: str) -> list[Exposed]:
         name = sample if sample in kinds else sample.rpartition("_")[0]
         labels[name] |= dict.fromkeys(re.findall(r'(\w+)="', found))
     return [
-        Exposed(name, kind, meanings[name], [label for label in labels[name] if label != "le"])
+        Exposed(
+            name,
+            kind,
+            meanings[name],
+            [label for label in labels[name] if label != "le"]
+            or declared.get(name.removesuffix("_total"), ()),
+        )
         for name, kind in kinds.items()
     ]
 
