@@ -67,7 +67,8 @@ def tags(site: Path) -> dict[Path, Tags]:
 def test_what_is_made_from_the_code_is_fresh() -> None:
     made = files()
     assert {*FOLDER.glob("*.md")} <= made.keys()
-    assert {file: file.read_text() for file in made} == made, "call `make docs`"
+    stale = [file.name for file, text in made.items() if not file.exists() or file.read_text() != text]
+    assert not stale, "call `make docs`"
     lines = "\n".join(made.values())
     for beginning, least in (("| `PGOF_", 20), ("## pgo", 10), ("## /v1/", 10), ("| `pgo_collector_", 20)):
         assert lines.count(f"\n{beginning}") > least, beginning

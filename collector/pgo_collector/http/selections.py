@@ -21,7 +21,7 @@ from pgo_collector.http.routing import first_values
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.model.selection import EVERY_SERVICE, Focus, Matcher, Selection
-from pgo_collector.model.series import SERVICE_PATTERN, Series, check_sent, parse_labels, unquote_part
+from pgo_collector.model.series import SERVICE_PATTERN, Series, parse_labels, sent_labels, unquote_part
 
 _SERVICE = re.compile(SERVICE_PATTERN)
 _MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)
@@ -58,13 +58,9 @@ def type_of(request: Request) -> str:
 
 def series_of(request: Request) -> Series:
     """Return the series of a submit: `service`, `type`, `labels=k=v,…`. Raises ParameterInvalid."""
-    series = Series(
-        _service(context_of(request).service),
-        type_of(request),
-        parse_labels(",".join(labels_in(request))),
-    )
-    check_sent(*series[:3])
-    return series
+    service, type_ = _service(context_of(request).service), type_of(request)
+    labels = parse_labels(",".join(labels_in(request)))
+    return Series(service, type_, sent_labels(service, type_, labels.items()))
 
 
 def labels_in(request: Request, prefix: str = "") -> list[str]:

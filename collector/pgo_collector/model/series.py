@@ -75,7 +75,7 @@ class Series(NamedTuple):
     @classmethod
     def parse(cls, service: str, type_: str, labels_text: str) -> Series:
         """Return the series with this `labels_text`. Raises LabelsInvalid."""
-        labels = sorted(parse_label_values(labels_text, _MOST_STORED).items())
+        labels = sorted(parse_labels(labels_text, _MOST_STORED).items())
         return cls(
             service,
             type_,
@@ -122,16 +122,11 @@ class Series(NamedTuple):
         return self._replace(dropped=tuple(sorted({*self.dropped, *other.dropped})))
 
 
-def parse_labels(text: str) -> Labels:
-    """Return the labels of `k=v,k2=v2` with percent-encoded parts; a label without a value is left out.
+def parse_labels(text: str, most: int = MOST_LABELS) -> dict[str, str]:
+    """Return the value of each key of `k=v,k2=v2` with percent-encoded parts; a value may be empty.
 
     Raises LabelsInvalid.
     """
-    return tuple(sorted((key, value) for key, value in parse_label_values(text).items() if value))
-
-
-def parse_label_values(text: str, most: int = MOST_LABELS) -> dict[str, str]:
-    """Return the value of each key in the text of labels; a value may be empty. Raises LabelsInvalid."""
     labels: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
@@ -196,9 +191,13 @@ def service_called(name: str) -> str:
     return _NOT_IN_SERVICES.sub("-", name).lstrip("._-")[:_LONGEST_SERVICE]
 
 
-def check_sent(service: str, type_: str, labels: Labels) -> None:
-    """Raise LabelsInvalid if a sent label says other than what the profile is stored as."""
-    for key, value in labels:
+def sent_labels(service: str, type_: str, labels: Iterable[tuple[str, str]]) -> Labels:
+    """Return the labels of a sent profile; one without a value is left out.
+
+    Raises LabelsInvalid if one says other than what the profile is stored as.
+    """
+    sent = tuple(sorted((key, value) for key, value in labels if value))
+    for key, value in sent:
         if key == SERVICE_NAME and service_called(value) != service:
             raise LabelsInvalid(
                 f"the label {SERVICE_NAME}={value[:50]} says another service than {service!r}; leave it out"
@@ -217,6 +216,7 @@ def check_sent(service: str, type_: str, labels: Labels) -> None:
             raise LabelsInvalid(
                 f"the label {key[:50]!r}: keys that begin with {PRIVATE_PREFIX} are for types; leave it out"
             )
+    return sent
 
 
 def name_of_service(service: str, stored: str) -> str:

@@ -12,7 +12,7 @@ from pgo_collector.http.routing import first_values
 from pgo_collector.http.selections import labels_in, parse_time, service_of, times_of, type_of
 from pgo_collector.model.profile_types import TYPES
 from pgo_collector.model.selection import Matcher, Selection
-from pgo_collector.model.series import Series, check_sent, parse_label_values, parse_labels
+from pgo_collector.model.series import Series, parse_labels, sent_labels
 
 _LIMIT = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -22,9 +22,9 @@ def series_of(request: Request) -> Series:
 
     Raises ParameterInvalid or KeyOutOfScope.
     """
-    series = Series(_service_of(request), _type_of(request), parse_labels(_labels_text(request)))
-    check_sent(*series[:3])
-    return series
+    service, type_ = _service_of(request), _type_of(request)
+    labels = parse_labels(_labels_text(request))
+    return Series(service, type_, sent_labels(service, type_, labels.items()))
 
 
 def created_nanos_of(request: Request) -> int | None:
@@ -61,7 +61,7 @@ def limit_of(request: Request) -> int | None:
 def _selection(request: Request, type_: str) -> Selection:
     """Return a selection as profefe reads it: `to` is included, and each label has one value."""
     service = _service_of(request)
-    labels = sorted(parse_label_values(_labels_text(request)).items())
+    labels = sorted(parse_labels(_labels_text(request)).items())
     begin, end = times_of(request)
     if begin is not None and end is not None and begin > end:
         raise ParameterInvalid("from is after to")

@@ -30,8 +30,8 @@ from pgo_collector.model.series import (
     SERVICE_NAME,
     Labels,
     Series,
-    check_sent,
     labels_of_pairs,
+    sent_labels,
     service_called,
 )
 
@@ -89,8 +89,8 @@ class Target:
         if sender.tenant:
             kept.append(("tenant", sender.tenant))
         is_delta = plain != name or given.get("__delta__") == "false"
-        service, own = meant or sender.service, labels_of_pairs(kept, _MOST_LABELS)
-        check_sent(service, "", own)
+        service = meant or sender.service
+        own = sent_labels(service, "", labels_of_pairs(kept, _MOST_LABELS))
         return cls(service, own, plain, is_delta)
 
     def series(self, header: Header, has_start_lines: bool) -> Series:
