@@ -17,7 +17,6 @@ import structlog
 from pprof_merge.heap import trim_heap
 from starlette.types import ASGIApp, Message, Scope
 
-from pgo_collector.connections.requests import FIELD_BYTES
 from pgo_collector.errors import AddressUnusable
 from pgo_collector.routes.otlp.api import EXPORT
 from pgo_collector.routes.otlp.api import PROTOBUF as OTLP_PROTOBUF
@@ -43,6 +42,10 @@ _OK = 200
 # gRPC's core keeps a head in many frames until its end, and what it frees then stays with the process: free
 # pages go back to the system so often.
 _TRIM_SECONDS = 10.0
+# What is read of a connection before it is parsed; otherwise megabytes, of each that sends quickly.
+_READ_BYTES = 64 << 10
+# The largest metadata of a call: as by default in gRPC. Each connection may have as many as calls are served.
+_METADATA_BYTES = 8 << 10
 _MOST_BYTES = (1 << 31) - 1  # gRPC's core takes no larger number
 # Headers of HTTP/1.1 that say how a body is sent: a call has no use for them.
 _LEFT_OUT = frozenset(
@@ -89,7 +92,7 @@ class GrpcListener:
         self._app = app
         self._address = settings.grpc_address
         self._most_calls = settings.grpc_calls
-        self._most_bytes, self._most_headers = settings.max_header_bytes, settings.max_headers
+        self._most_bytes, self._most_headers = _most_bytes_of_metadata(settings), settings.max_headers
         # Also the calls whose client has gone: they run to their end, as requests with POST do.
         self._running: set[asyncio.Task[None]] = set()
         self._options = _options(settings)
@@ -149,14 +152,18 @@ async def _trim() -> None:
 def _metadata_fault(context: grpc.aio.ServicerContext[Any, Any], most_bytes: int, most_headers: int) -> str:
     """Return why the metadata of a call is refused; empty if it isn't."""
     metadata = context.invocation_metadata() or ()
-    sizes = [len(key) + len(value) for key, value in metadata]
-    if sum(sizes) > most_bytes:
-        return f"the metadata has {sum(sizes):,} bytes; the limit is {most_bytes:,} (PGOF_MAX_HEADER_BYTES)"
-    if max(sizes, default=0) > FIELD_BYTES:
-        return f"a key of the metadata has {max(sizes):,} bytes; the limit for one is {FIELD_BYTES:,}"
+    size = sum(len(key) + len(value) for key, value in metadata)
+    if size > most_bytes:
+        return (
+            f"the metadata has {size:,} bytes; the limit is {most_bytes:,} (PGOF_MAX_HEADER_BYTES, or 8 KiB)"
+        )
     if len(metadata) > most_headers:
         return f"the metadata has {len(metadata):,} keys; the limit is {most_headers:,} (PGOF_MAX_HEADERS)"
     return ""
+
+
+def _most_bytes_of_metadata(settings: Settings) -> int:
+    return min(settings.max_header_bytes, _METADATA_BYTES)
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:
@@ -176,7 +183,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     )
     # Twice as much as may come of metadata and of a message, so that `_metadata_fault` and the route can name
     # the setting.
-    metadata = 2 * settings.max_header_bytes
+    metadata = 2 * _most_bytes_of_metadata(settings)
     return [
         ("grpc.max_allowed_incoming_connections", settings.grpc_connections),
         ("grpc.server_handshake_timeout_ms", head),
@@ -189,6 +196,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", metadata),
         ("grpc.absolute_max_metadata_size", metadata),
         ("grpc.per_message_decompression", 0),
+        ("grpc.experimental.tcp_max_read_buffer_size", _READ_BYTES),
         ("grpc.so_reuseport", 0),
     ]
 
