@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from random import Random
 from shutil import copytree
@@ -23,12 +24,16 @@ from typing import Any, NamedTuple
 import httpx
 from fastapi import FastAPI
 from pgo_collector.http.parameters import PARAMETERS
+from pgo_collector.traces.outlets import RequestTrace
+from pgo_collector.traces.spans import Span
+from pgo_collector.traces.trace_store import FILE, TraceStore
 from pgo_collector.ui.selection_bar import PAGES
 from starlette.routing import BaseRoute, Mount, Route
 
 from tests.collector.querying import CPU, SAMPLES
 from tests.collector.visitor import Visitor
 from tests.faults.stacks import SECOND, profile_of
+from tests.merge.tracked import MS, delayed, tracked
 from tests.server import Server, bearer
 
 DAY = 86_400 * SECOND
@@ -41,6 +46,10 @@ SETTINGS = {
     "PGOF_QUERY_POINTS": "50",
     "PGOF_LABEL_VALUES": "5",
 }
+
+OWN_TRACE, OTHERS_TRACE = "a" * 32, "b" * 32
+# The type of profiles of latencies, and what only they have.
+_WAITS, _OF_WAITS = "offcpu", ("/histogram", "/heatmap", "/latency")
 
 # Routes that store or change something, or say something of the process and not of what is stored.
 NOT_ASKED: Mapping[str, str] = MappingProxyType(
@@ -103,8 +112,12 @@ class Profile(NamedTuple):
 
     def store(self, server: Server) -> None:
         """Submit it."""
-        kind = "cpu" if self.type in {"cpu", "process_cpu"} else self.type
-        body = profile_of(self.function, time_nanos=self.time, type_=kind)
+        if self.type == _WAITS:
+            waits = [delayed(f"{self.function};wait", len(self.labels) * MS, 4), delayed(self.function, MS)]
+            body = tracked(waits, time_nanos=self.time)
+        else:
+            kind = "cpu" if self.type in {"cpu", "process_cpu"} else self.type
+            body = profile_of(self.function, time_nanos=self.time, type_=kind)
         query = {"service": self.service, "type": self.type, "labels": self.labels}
         answer = server.submit(body, query=query)
         assert answer.status_code == 204, answer.text
@@ -136,7 +149,7 @@ def words(random: Random) -> Words:
         keys = ["region", "version", "instance", f"{prefix}.zone", f"{prefix}_only", "k8s.pod"]
         made = []
         for number in range(count):
-            type_ = random.choice(("cpu", "cpu", "cpu", "heap", "wall", "process_cpu", "other"))
+            type_ = random.choice(("cpu", "cpu", "cpu", "heap", "wall", "process_cpu", "other", _WAITS))
             labels = [f"{key}={prefix}{random.randrange(6)}" for key in keys if random.randrange(3) == 0]
             if type_ == "other":
                 labels.append(f"profile_name={prefix}name{random.randrange(3)}")
@@ -148,11 +161,14 @@ def words(random: Random) -> Words:
     own = [
         Profile("shop", "cpu", "region=own0", "own.first", now - DAY),
         Profile("shop-eu", "cpu", "own.zone=own1", "own.second", now - DAY),
+        Profile("shop", _WAITS, "region=own0", "own.waits", now - DAY),
+        Profile("shop", _WAITS, "region=own1", "own.more.waits", now - DAY),
         *some(("shop", "shop-eu"), "own", 14),
     ]
     others = [
         Profile("bank", "cpu", "region=his0,k8s_pod=his1,own_zone=his1", "his.first", now - 3 * DAY),
         Profile("shop2", "other", "profile_name=ownname0", "his.second", now),
+        Profile("bank", _WAITS, "region=his0", "his.waits", now - DAY),
         *(
             Profile("bank", "cpu", f"region=many{number % 2}{number}", "his.third", now)
             for number in range(30)
@@ -249,8 +265,9 @@ def questions(
         if route in NOT_ASKED:
             continue
         method, template = route.split(" ", 1)
+        plain = next(each for each in known.own if (each.type == _WAITS) == template.endswith(_OF_WAITS))
         for number in range(count + 1):
-            of = known if number else Words(known.own[:1], known.own[:1], known.now)
+            of = known if number else Words([plain], [plain], known.now)
             path = _path(template, of, random)
             if method == "POST" and template.startswith(("/querier", "/settings", "/parca")):
                 yield Question(route, method, path, (), _message(of, random))
@@ -292,7 +309,7 @@ def _path(template: str, known: Words, random: Random) -> str:
         "number": "1" if known.is_plain else str(random.randrange(1, 3)),
         "build_id": "a1",
         "ids": "an-id",
-        "trace": "0" * 32,
+        "trace": OWN_TRACE if known.is_plain else random.choice((OWN_TRACE, OTHERS_TRACE)),
         "method": random.choice(("AnalyzeQuery", "Get")),
     }
     return re.sub(r"\{(\w+)\}", lambda match: values[match[1]], template)
@@ -305,6 +322,8 @@ def _service(known: Words, random: Random) -> str:
 
 
 def _type(known: Words, random: Random) -> str:
+    if known.is_plain:
+        return known.own[0].type
     return random.choice(("", "cpu", "cpu", known.any(random).type))
 
 
@@ -439,7 +458,8 @@ def stores(
 ) -> Iterator[tuple[Server, Server]]:
     """Run two collectors: one with the profiles of the key's services alone, one with all of them.
 
-    The numbers of their rows differ. Each has a release of each of the key's services.
+    The numbers of their rows differ. Each has a release of each of the key's services, and traces of
+    requests about them, one of which is part of a trace that goes on in another service.
     """
     alone, beside = server(home / "alone"), server(home / "beside")
     try:
@@ -449,6 +469,16 @@ def stores(
                 file.write_text(file.read_text() + "".join(lines))
             each.environment |= SETTINGS
             each.start()
+        traced = [_trace(OWN_TRACE, "shop", known.now), _trace(OWN_TRACE, "shop-eu", known.now)]
+        _keep_traces(alone, traced)
+        _keep_traces(
+            beside,
+            [
+                _trace(OTHERS_TRACE, "bank", known.now),
+                *traced,
+                _trace(OWN_TRACE, "bank", known.now - SECOND),
+            ],
+        )
         half = len(known.others) // 2
         for profile in known.others[:half]:
             profile.store(beside)
@@ -464,6 +494,21 @@ def stores(
     finally:
         alone.kill()
         beside.kill()
+
+
+def _trace(trace: str, service: str, now: int) -> RequestTrace:
+    """Return the trace of a request about a service."""
+    spans = [
+        Span(f"{number:016x}", f"{number - 1:016x}" if number else "", "http", name, now, now + 10**6, {})
+        for number, name in enumerate((f"GET /of-{service}", f"key check of {service}"))
+    ]
+    return RequestTrace(trace, service, 200, spans)
+
+
+def _keep_traces(server: Server, traces: Sequence[RequestTrace]) -> None:
+    store = TraceStore(server.data / FILE, inf, 64)
+    store.write(traces)
+    store.close()
 
 
 class Difference(NamedTuple):
@@ -511,5 +556,6 @@ def _following(question: Question, answer: Answer) -> Iterator[Question]:
         given = [pair for pair in question.parameters if pair[0] != "cursor"]
         yield replace(question, parameters=[*given, ("cursor", found["next"])], depth=question.depth + 1)
     if question.path == "/api/0/profiles" and isinstance(found.get("body"), list):
-        id_, route = found["body"][0]["id"], "GET /api/0/profiles/{ids}"
-        yield Question(route, "GET", f"/api/0/profiles/{id_}", depth=_MOST_FOLLOWING)
+        for end in ("", "/"):
+            path = f"/api/0/profiles/{found['body'][0]['id']}{end}"
+            yield Question(f"GET /api/0/profiles/{{ids}}{end}", "GET", path, depth=_MOST_FOLLOWING)
