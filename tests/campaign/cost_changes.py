@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
+from operator import itemgetter
 from random import Random
 from typing import NamedTuple
 
-from tests.campaign.cost_parts import COUNTED, Part, Where, at, changed, places, texts
+from tests.campaign.cost_parts import (
+    COUNTED,
+    MOST_MADE,
+    MOST_WRITTEN,
+    Part,
+    Where,
+    at,
+    changed,
+    places,
+    texts,
+)
 
 
 class Room(NamedTuple):
-    """The most bytes that requests may have, and a function that returns their size; None if far more."""
+    """The most bytes of requests, a function that returns theirs (None if far more), and what is known.
+
+    `share` is how much of what may be made before it is compressed they may have.
+    """
 
     most: int
     size: Callable[[Part], int | None]
+    is_known: Callable[[Part], bool]
+    share: float = 1.0
+
+    def may_fit(self, genome: Part) -> bool:
+        """Return whether requests have so few bytes and parts, about, that they are worth a try."""
+        is_small = genome.weight <= MOST_MADE * self.share and genome.pieces <= MOST_WRITTEN * self.share
+        return is_small and not self.is_known(genome)
 
     def fits(self, genome: Part) -> bool:
-        size = self.size(genome)
+        size = self.size(genome) if self.may_fit(genome) else None
         return size is not None and size <= self.most
 
 
@@ -25,13 +47,18 @@ _FACTORS = (2, 4, 8, 16, 64, 256, 1024)
 # Of what may fit: compressed sizes aren't quite proportional to counts.
 _MARGIN = 0.9
 _MOST_TIMES = 1 << 23
+_LEAST_FACTOR = 2
+# How often requests are written to find out how large they may be.
+_MOST_SIZES = 6
+# So that crossed requests don't become trees of any size.
+_MOST_PARTS = 2000
 _SIGNS = (
     b"\\", b'"', b"'", b";", b",", b"=", b" ", b"a", b"0", b"%", b"&", b"{", b"}", b"(", b")", b"|", b".",
     b"*", b"+", b"?", b"/", b"[", b"]", b"<", b":", b"-", b"~", b"!", b"^", b"$", b"@", b"\xc3\xa9",
 )  # fmt: skip
 _NUMBERS = (0, 1, 2, 255, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 40, (1 << 63) - 1)
-# A head of more than 64 KiB is refused at once, and so is one header of more than 8 KiB.
-_MOST_IN_HEADS, _MOST_IN_A_HEADER = 60 << 10, 8 << 10
+# A head of more than 64 KiB is refused at once.
+_MOST_IN_HEADS = 60 << 10
 # What there is one of.
 _WHOLES = {"requests", "request", "query", "body", "gzip"}
 _IN_BODIES = {"body", "chunks"}
@@ -40,36 +67,91 @@ _NUMBERS_KINDS = {"digits", *COUNTED}
 _FIXED_NAMES = {"path", "Authorization", "DD-API-KEY"}
 
 
-class Variant(NamedTuple):
-    """A part of a seed whose count is to grow, and a name that parts like it have in other seeds.
+class Knob(NamedTuple):
+    """What can grow in requests: how often a part comes, or how large its number is.
 
-    It is to come as often as fits, or less often by a divisor. Or, if `alike` is a count, all parts are that
-    come so often: they may refer to one another.
+    Or, if `alike` is a count, how often all parts come that come so often: they may refer to one another.
+    `likeness` is a name that knobs like it have in other seeds, for which the same holds within a family.
     """
 
     where: Where
+    kind: str
     likeness: str
-    less: int = 1
     alike: int = 0
 
+    def turned(self, genome: Part, factor: int) -> Part:
+        """Return requests in which it is larger by a factor."""
+        if self.alike:
+            return _scaled(genome, self.alike, factor)
+        part = at(genome, self.where)
+        if self.kind == "number":
+            return changed(genome, self.where, replace(part, number=max(part.number, 1) * factor))
+        return changed(genome, self.where, replace(part, times=max(part.times, 1) * factor))
 
-def variants(seed: Part, random: Random) -> list[Variant]:
-    """Return the parts of a seed whose counts may matter; those that are wholes of others come last."""
-    signs: dict[tuple[object, ...], Variant] = {}
-    others: dict[tuple[object, ...], Variant] = {}
+
+class Turned(NamedTuple):
+    """Knobs that are to be turned together as far as fits, each by no more than a factor."""
+
+    knobs: tuple[Knob, ...]
+    most: tuple[int, ...]
+
+    def by(self, genome: Part, factor: int) -> Part:
+        for knob, most in zip(self.knobs, self.most, strict=True):
+            genome = knob.turned(genome, min(factor, most))
+        return genome
+
+
+# No factor is larger.
+MOST_FACTOR = 1 << 22
+
+
+def knobs(seed: Part) -> list[Knob]:
+    """Return the knobs of requests, of parts with one path and one form only one."""
+    found: dict[str, Knob] = {}
     for where, part, path in _within(seed):
+        forms = []
         if part.kind in {"text", "digits"}:
             if not part.text.isalnum():
-                signs.setdefault((*path, part.text), Variant(where, f"{path[-1:]}{part.text!r}"))
+                forms.append(("sign", repr(part.text)))
+            elif _is_in_body(seed, where):
+                forms.append(("sign", "word"))
         elif where and part.kind not in _WHOLES:
-            others.setdefault((*path, part.kind), Variant(where, f"{path[-2:]}{part.kind}"))
-    shuffled = [random.sample([*found.values()], len(found)) for found in (signs, others)]
+            forms.append(("part" if part.is_repeated else "single", part.kind))
+        if part.kind in _NUMBERS_KINDS:
+            forms.append(("number", "number"))
+        for kind, form in forms:
+            likeness = "/".join((*path[1:], form))  # without the method
+            found.setdefault(likeness, Knob(where, kind, likeness))
     alike = sorted({part.times for _, part, _ in _within(seed) if part.times > 1})
-    return [
-        *shuffled[0],
-        *shuffled[1],
-        *(Variant((), f"alike {random.random()}", alike=times) for times in alike),
-    ]
+    return [*found.values(), *(Knob((), "alike", f"alike {times} {id(seed)}", times) for times in alike)]
+
+
+def pairs(alone: Sequence[Knob], costs: Mapping[str, float], random: Random) -> list[tuple[Knob, Knob]]:
+    """Return pairs of knobs, those to try first at the end.
+
+    These are close to one another in the tree, cost more alone (by likeness), or are counts of parts that
+    refer to one another.
+    """
+    found = [(_promise(*pair, costs) + random.random(), pair) for pair in combinations(alone, 2)]
+    return [pair for _, pair in sorted(found, key=itemgetter(0))[-_MOST_PAIRS:]]
+
+
+_MOST_PAIRS = 3000
+_OF_KIND = {"part": 0.0, "alike": 0.5, "single": -1.5, "sign": -2.0, "number": -1.5}
+
+
+def _promise(one: Knob, other: Knob, costs: Mapping[str, float]) -> float:
+    shared = 0
+    for mine, its in zip(one.where, other.where, strict=False):
+        if mine != its:
+            break
+        shared += 1
+    # An alike knob is everywhere in its requests.
+    far = 2 if one.alike or other.alike else len(one.where) + len(other.where) - 2 * shared
+    # What is in the other multiplies its bytes, and so weighs what it costs.
+    is_inside = not (one.alike or other.alike) and shared == min(len(one.where), len(other.where))
+    closest = sum(min(costs.get(knob.likeness, 0.0), 1.0) for knob in (one, other))
+    return _OF_KIND[one.kind] + _OF_KIND[other.kind] + 2 * closest - 0.5 * far - is_inside
 
 
 def _within(
@@ -83,31 +165,31 @@ def _within(
             yield from _within(each, (*where, index), inner)
 
 
-def grown(genome: Part, variant: Variant, room: Room) -> Part | None:
-    """Return requests in which parts come as often as fits, or less often by a divisor; None if none do."""
-    where = variant.where
+def grown(genome: Part, turned: Turned, room: Room) -> tuple[Part, int] | None:
+    """Return requests with knobs turned as far as fits, and the factor; None if they can't be turned."""
+    in_heads = any(not knob.alike and not _is_in_body(genome, knob.where) for knob in turned.knobs)
+    most = min(room.most, _MOST_IN_HEADS) if in_heads else room.most
 
-    def by(factor: int) -> Part:
-        if variant.alike:
-            return _scaled(genome, variant.alike, factor)
-        return changed(genome, where, replace(part, times=max(part.times, 1) * factor))
+    def may_fit(found: Part) -> bool:
+        is_small = not in_heads or found.weight - genome.weight <= most
+        return is_small and room.may_fit(found)
 
-    part = at(genome, where)
-    kinds = {at(genome, where[:depth]).kind for depth in range(1, len(where) + 1)}
-    is_in_body = bool(kinds & _IN_BODIES)
-    power = 22 if is_in_body or variant.alike else 16
-    while (size := room.size(by(1 << power))) is None and power:
-        power -= 1
-    factor = 1 << power
-    most = room.most
-    if not is_in_body and not variant.alike:
-        is_in_a_header = "header" in kinds and part.kind != "header"
-        most = min(most, _MOST_IN_A_HEADER if is_in_a_header else _MOST_IN_HEADS)
-    if size is not None and size > most:
-        factor = int(factor * most / size * _MARGIN)
-    if factor <= variant.less or not room.fits(by(factor)):
-        return None
-    return by(factor // variant.less)
+    factor = min(max(turned.most), MOST_FACTOR)
+    while factor > 1 and not may_fit(turned.by(genome, factor)):
+        factor //= 2
+    for _ in range(_MOST_SIZES):
+        if factor < _LEAST_FACTOR:
+            return None
+        found = turned.by(genome, factor)
+        size = room.size(found)
+        if size is not None and size <= most:
+            return found, factor
+        factor = factor // 2 if size is None else min(int(factor * most / size * _MARGIN), factor - 1)
+    return None
+
+
+def _is_in_body(genome: Part, where: Where) -> bool:
+    return any(at(genome, where[:depth]).kind in _IN_BODIES for depth in range(1, len(where) + 1))
 
 
 def change(genome: Part, other: Part, room: Room, random: Random) -> Part | None:
@@ -115,11 +197,13 @@ def change(genome: Part, other: Part, room: Room, random: Random) -> Part | None
     for _ in range(8):
         found = genome
         place = _place(genome, random) if random.randrange(5) == 0 else None
-        if place is not None and (full := grown(genome, Variant(place[0], ""), room)) is not None:
-            return full
+        if place is not None:
+            full = grown(genome, Turned((Knob(place[0], "part", ""),), (MOST_FACTOR,)), room)
+            if full is not None:
+                return full[0]
         for _ in range(random.choice((1, 1, 2, 3))):
             found = random.choice(_CHANGES)(found, other, random) or found
-        if found is not genome and room.fits(found):
+        if found is not genome and sum(1 for _ in places(found)) < _MOST_PARTS and room.fits(found):
             return found
     return None
 

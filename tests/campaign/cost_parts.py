@@ -11,7 +11,7 @@ import gzip
 import json
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -24,19 +24,21 @@ from tests.oracle.wire import BYTES, FIXED64, VARINT, tag, varint
 
 # What a request may have before it is compressed, and how many of its parts may differ from one another.
 MOST_MADE = 8 << 20
-_MOST_WRITTEN = 40_000
+MOST_WRITTEN = 100_000
 # It stands for a service that no request has named before.
 SERVICE = "aservice"
 # It stands for the token of a session of the pages.
 SESSION = "asession"
 BOUNDARY = b"xYz"
+# The method of a request that is a call.
+GRPC = "gRPC"
 _TOKENS = re.compile(rf"{SERVICE}|{SESSION}|[1-9]\d{{0,17}}|[A-Za-z_]+|.".encode(), re.DOTALL)
 
 
 _PLAIN = re.compile(rb"[ -~]*")
 
 
-COUNTED = {"varint", "bare", "fixed", "bare fixed"}
+COUNTED = {"varint", "bare", "fixed", "bare fixed", "little"}
 
 
 class TooLarge(Exception):
@@ -55,7 +57,8 @@ class Part:
     """A part of a request that comes `times` times, made of other parts, a text or a number.
 
     A number grows by `step` from one time to the next, of the part itself or of the closest one around it
-    that comes several times. `field` is the number of a field of protobuf.
+    that comes several times. `field` is the number of a field of protobuf, or how many bytes a number has.
+    `is_repeated` says that, by its schema, there may be many of it in what it is part of.
     """
 
     kind: str
@@ -66,6 +69,7 @@ class Part:
     number: int = 0
     step: int = 0
     field: int = 0
+    is_repeated: bool = False
 
     @cached_property
     def is_same(self) -> bool:
@@ -77,13 +81,27 @@ class Part:
         """How many parts are written for it each time."""
         return 1 + sum(part.pieces * (1 if part.is_same else max(part.times, 1)) for part in self.parts)
 
+    @cached_property
+    def weight(self) -> int:
+        """About how many bytes are written for it each time, before they are compressed."""
+        own = {
+            "text": len(self.text),
+            "varint": 2,
+            "bare": 1,
+            "fixed": 9,
+            "bare fixed": 8,
+            "digits": 2,
+            "little": self.field,
+        }
+        return own.get(self.kind, 2) + sum(part.weight * part.times for part in self.parts)
+
 
 class Writer:
     """Writes a tree within bounds. Raises TooLarge."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._left = _MOST_WRITTEN
+        self._left = MOST_WRITTEN
         self._same: dict[int, bytes] = {}  # by the id of a part that is written the same each time
 
     def all_of(self, part: Part, index: int = 0, between: bytes = b"") -> bytes:
@@ -150,11 +168,14 @@ def request(
     chunks: int = 0,
 ) -> Part:
     """Return a request; its body has a length unless it comes in chunks."""
-    pairs = tuple(Part("pair", name, (Part("quoted", parts=texts(value)),)) for name, value in query.items())
-    fields = (Part("header", name, texts(value)) for name, value in headers.items())
+    pairs = tuple(
+        Part("pair", name, (Part("quoted", parts=texts(value)),), is_repeated=True)
+        for name, value in query.items()
+    )
+    fields = (Part("header", name, texts(value), is_repeated=True) for name, value in headers.items())
     parts = [Part("all", "path", texts(path)), Part("query", parts=pairs), *fields]
     if body is not None:
-        parts += [Part("chunks", times=chunks), Part("body", parts=(body,))]
+        parts += [Part("chunks", times=chunks, is_repeated=True), Part("body", parts=(body,))]
     return Part("request", method, tuple(parts))
 
 
@@ -173,6 +194,8 @@ def sent(part: Part, place: Place) -> Sent:
     for each in part.parts:
         by_kind.setdefault(each.kind, []).append(each)
     target = b"".join(writer.all_of(each) for kind in ("all", "query") for each in by_kind.get(kind, ()))
+    if part.name == GRPC:
+        return _call(writer, target, by_kind)
     head = b"%b %b HTTP/1.1\r\nHost: collector\r\nConnection: close\r\n" % (part.name.encode(), target)
     head += b"".join(writer.all_of(each) for each in by_kind.get("header", ()))
     if "body" not in by_kind:
@@ -181,10 +204,61 @@ def sent(part: Part, place: Place) -> Sent:
     chunks = min(sum(each.times for each in by_kind.get("chunks", ())), len(body))
     if not chunks:
         return Sent(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body), body, 0)
-    size = -(-len(body) // chunks)
-    cut = (body[begin : begin + size] for begin in range(0, len(body), size))
-    framed = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in cut)
+    framed = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in _cut(body, -(-len(body) // chunks)))
     return Sent(b"%bTransfer-Encoding: chunked\r\n\r\n%b0\r\n\r\n" % (head, framed), body, chunks)
+
+
+def _cut(content: bytes, size: int) -> Iterator[bytes]:
+    return (content[begin : begin + size] for begin in range(0, len(content), size))
+
+
+def _call(writer: Writer, path: bytes, by_kind: Mapping[str, Sequence[Part]]) -> Sent:
+    """Return a call of gRPC with all that its client sends. Raises TooLarge."""
+    names = {":method": b"POST", ":scheme": b"http", ":path": path, ":authority": b"collector"}
+    names |= {"te": b"trailers", "content-type": b"application/grpc"}
+    fields = [_field(name.encode(), value) for name, value in names.items()]
+    for each in by_kind.get("header", ()):
+        fields += [_field(each.name.lower().encode(), writer.inside(each, 0))] * each.times
+    heads = [*_cut(b"".join(fields), MOST_IN_FRAME)]
+    body = b"".join(writer.all_of(each) for each in by_kind["body"])
+    message = b"\0" + len(body).to_bytes(4) + body
+    if len(message) > _MOST_IN_WINDOW:
+        raise TooLarge
+    chunks = sum(each.times for each in by_kind.get("chunks", ()))
+    parts = [*_cut(message, min(-(-len(message) // max(chunks, 1)), MOST_IN_FRAME))]
+    frames = [
+        _frame(CONTINUATION if number else HEADERS, END_HEADERS * (number == len(heads) - 1), each)
+        for number, each in enumerate(heads)
+    ]
+    frames += [
+        _frame(DATA, END_STREAM * (number == len(parts)), each) for number, each in enumerate(parts, 1)
+    ]
+    return Sent(PREFACE + b"".join(frames), body, len(parts))
+
+
+def _frame(kind: int, flags: int, payload: bytes, stream: int = 1) -> bytes:
+    """Return a frame of HTTP/2."""
+    return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
+
+
+def _field(name: bytes, value: bytes) -> bytes:
+    """Return a header field that neither compresses nor uses a table."""
+    return b"\0" + b"".join(_integer(len(each)) + each for each in (name, value))
+
+
+def _integer(number: int) -> bytes:
+    """Return an integer with a prefix of 7 bits, as HPACK writes it."""
+    return bytes((number,)) if number < _PREFIX else bytes((_PREFIX,)) + varint(number - _PREFIX)
+
+
+# Of HTTP/2: kinds of frames, flags, what a frame may have, and what a client may send before it is told more.
+DATA, HEADERS, RESET, SETTINGS, GO_AWAY, CONTINUATION = 0, 1, 3, 4, 7, 9
+ACK, END_STREAM, END_HEADERS = 1, 1, 4
+MOST_IN_FRAME = 1 << 14
+_MOST_IN_WINDOW = (1 << 16) - 1
+_PREFIX = 127
+# How a client begins, with the acknowledgement of the server's settings.
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(SETTINGS, 0, b"", 0) + _frame(SETTINGS, ACK, b"", 0)
 
 
 def _form_part(writer: Writer, part: Part, index: int) -> bytes:
@@ -199,6 +273,9 @@ _WRITERS: Mapping[str, Callable[[Writer, Part, int], bytes]] = {
     "message": _message,
     "varint": lambda _, part, index: tag(part.field, VARINT) + varint(value_of(part, index)),
     "bare": lambda _, part, index: varint(value_of(part, index)),
+    "little": lambda _, part, index: (
+        (value_of(part, index) % (1 << 8 * part.field)).to_bytes(part.field, "little")
+    ),
     "fixed": lambda _, part, index: (
         tag(part.field, FIXED64) + value_of(part, index).to_bytes(8, "little")
     ),
@@ -241,9 +318,17 @@ def of_message(message: Message, read: Mapping[str, Callable[[bytes], Part]]) ->
         name, number = field.name, field.number
         values = value if field.is_repeated else [value]
         if field.message_type is not None:
-            inner = [Part("message", name, of_message(each, read), field=number) for each in values]
+            inner = [
+                Part("message", name, of_message(each, read), field=number, is_repeated=field.is_repeated)
+                for each in values
+            ]
         elif field.cpp_type == field.CPPTYPE_STRING:
-            inner = [Part("message", name, _of_bytes(name, each, read), field=number) for each in values]
+            inner = [
+                Part(
+                    "message", name, _of_bytes(name, each, read), field=number, is_repeated=field.is_repeated
+                )
+                for each in values
+            ]
         else:
             is_fixed = field.type in {field.TYPE_FIXED64, field.TYPE_SFIXED64, field.TYPE_DOUBLE}
             numbers = [_number(each) for each in values]
@@ -253,7 +338,7 @@ def of_message(message: Message, read: Mapping[str, Callable[[bytes], Part]]) ->
                     Part(
                         "message",
                         name,
-                        _folded(Part(kind, "", number=each) for each in numbers),
+                        _folded(Part(kind, "", number=each, is_repeated=True) for each in numbers),
                         field=number,
                     )
                 ]
@@ -280,7 +365,7 @@ def of_json(value: Any, read: Mapping[str, Callable[[bytes], Part]], name: str =
             members = (Part("member", key, (of_json(each, read, key),)) for key, each in value.items())
             return Part("object", "", tuple(members))
         case list():
-            return Part("list", "", _folded(of_json(each, read) for each in value))
+            return Part("list", "", _folded(replace(of_json(each, read), is_repeated=True) for each in value))
         case str() if name in read:
             return Part("string", "", (read[name](value.encode()),))
         case str():
@@ -359,10 +444,12 @@ def counts(part: Part, path: str = "", *, is_rough: bool = False) -> dict[str, i
     """Return how often the parts of a tree come, by path; of parts with one path, all together.
 
     Roughly, numbers beside one another have one path, too: what reads a field of a message reads them all.
+    So have requests of all methods.
     """
     found: dict[str, int] = {}
     for each in part.parts:
-        name = "numbers" if is_rough and each.kind in COUNTED else each.name or each.kind
+        rough = "numbers" if each.kind in COUNTED else each.kind if each.kind == "request" else ""
+        name = (is_rough and rough) or each.name or each.kind
         inner = f"{path}/{name}".removeprefix("/")
         found[inner] = found.get(inner, 0) + each.times
         for key, count in counts(each, inner, is_rough=is_rough).items():

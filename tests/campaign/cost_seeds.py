@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import shutil
+import subprocess
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from google.protobuf import json_format
@@ -15,7 +19,17 @@ from pgo_collector.routes.otlp.export_pb2 import ExportRequest
 from pgo_collector.routes.parca.parca_pb2 import WriteRawRequest
 from pprof_proto.profile_pb2 import Profile
 
-from tests.campaign.cost_parts import BOUNDARY, SERVICE, SESSION, Part, of_json, of_message, request, texts
+from tests.campaign.cost_parts import (
+    BOUNDARY,
+    GRPC,
+    SERVICE,
+    SESSION,
+    Part,
+    of_json,
+    of_message,
+    request,
+    texts,
+)
 from tests.collector import datadog, exporting, pushing, querying
 from tests.collector.engine.test_joining import BUILD, LATER
 from tests.collector.engine.test_symbols import symbols
@@ -23,8 +37,10 @@ from tests.collector.exporting import Export
 from tests.collector.mutants import QUERIES
 from tests.collector.pushing import PUSH, push_request
 from tests.collector.routes.test_autopgo import PROFILES
+from tests.collector.routes.test_otlp_grpc import METHOD as OTLP_CALL
 from tests.collector.routes.test_parca import WRITE_RAW, request_of
 from tests.faults.stacks import EPOCH, profile_of
+from tests.merge.binary.program import FLAGS, SOURCE
 from tests.merge.campaign import real_profiles
 from tests.server import Server, bearer
 
@@ -120,7 +136,7 @@ def _form(**parts: Part) -> tuple[Part, dict[str, str]]:
             *texts("Content-Type: application/octet-stream\r\n"),
             Part("text", "blank line", text=b"\r\n"),
         )
-        made.append(Part("form part", plain, (Part("all", "head", head), content)))
+        made.append(Part("form part", plain, (Part("all", "head", head), content), is_repeated=True))
     end = Part("text", "end", text=b"--" + BOUNDARY + b"--\r\n")
     headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY.decode()}"}
     return Part("gzip", "form", (*made, end)), headers
@@ -179,6 +195,8 @@ def _pushes() -> dict[str, tuple[Part, ...]]:
         "OTLP, JSON": (_post(exporting.EXPORT, _json(exporting.as_json(exported)), exporting.JSON),),
         "Datadog": (request("POST", datadog.UPLOAD, tracer_key | of_upload, {}, uploaded),),
         "Parca": (_post(WRITE_RAW, _protobuf(written), pushing.PROTOBUF),),
+        **_calls(exported, written),
+        **_upload(),
         "autopgo": (request("POST", f"{PROFILES}/{SERVICE}", _SUBMIT, {}, _pprof(profile)),),
         "profefe": (request("POST", "/api/0/profiles", _SUBMIT, labelled, _pprof(profile)),),
         "/v1/symbols, and OTLP of the program": (
@@ -186,6 +204,63 @@ def _pushes() -> dict[str, tuple[Part, ...]]:
             _post(exporting.EXPORT, _protobuf(program), exporting.PROTOBUF),
         ),
     }
+
+
+def _calls(exported: Message, written: Message) -> dict[str, tuple[Part, ...]]:
+    """Return calls of gRPC; chunks are frames of a message."""
+    of_call = {"Authorization": _SUBMIT["Authorization"], "X-Scope-OrgID": "tenant-1", "User-Agent": "a/1"}
+
+    def called(path: str, message: Message) -> Part:
+        return request(GRPC, path, of_call, {}, _protobuf(message), chunks=2)
+
+    return {"OTLP, gRPC": (called(OTLP_CALL, exported),), "Parca, gRPC": (called(WRITE_RAW, written),)}
+
+
+def _upload() -> dict[str, tuple[Part, ...]]:
+    """Return an upload of a program in ELF, in its parts; of none where they can't be used."""
+    if shutil.which("clang") is None:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        source, path = Path(folder) / "work.c", Path(folder) / "work"
+        source.write_text(SOURCE)
+        subprocess.run(["clang", *FLAGS, "-o", path, source], check=True)
+        body = Part("all", "program", _elf(path.read_bytes()))
+    return {"/v1/binaries": (request("POST", "/v1/binaries", _SUBMIT, {"service": SERVICE}, body),)}
+
+
+def _elf(content: bytes) -> tuple[Part, ...]:
+    """Return the header of a program, its segments' and its sections' headers, and what is between them."""
+    header = _little("header", content[16:64], _OF_HEADER)
+    segments_at, sections_at, segments, sections = (header.parts[index].number for index in _PLACES_IN_HEADER)
+    tables = []
+    for name, at, count, widths in (
+        ("segment", segments_at, segments, _OF_SEGMENT),
+        ("section", sections_at, sections, _OF_SECTION),
+    ):
+        size = sum(widths)
+        tables.append([_little(name, content[at + size * each :][:size], widths) for each in range(count)])
+    end_of_segments = segments_at + sum(_OF_SEGMENT) * segments
+    between = content[end_of_segments:sections_at]
+    parts = (Part("text", "bytes", text=between[at : at + _SLICE]) for at in range(0, len(between), _SLICE))
+    return (Part("text", "magic", text=content[:16]), header, *tables[0], *parts, *tables[1])
+
+
+def _little(name: str, content: bytes, widths: Sequence[int]) -> Part:
+    """Return a structure of numbers, the least byte of each first."""
+    numbers, at = [], 0
+    for index, width in enumerate(widths):
+        number = int.from_bytes(content[at : at + width], "little")
+        numbers.append(Part("little", str(index), number=number, field=width))
+        at += width
+    return Part("all", name, tuple(numbers), is_repeated=True)
+
+
+# The widths of the fields of ELF's headers, and which tell where the others are and how many there are.
+_OF_HEADER = (2, 2, 4, 8, 8, 8, 4, 2, 2, 2, 2, 2, 2)
+_OF_SEGMENT = (4, 4, 8, 8, 8, 8, 8, 8)
+_OF_SECTION = (4, 4, 8, 8, 8, 8, 4, 4, 8, 8)
+_PLACES_IN_HEADER = (4, 5, 9, 11)
+_SLICE = 512
 
 
 def _program() -> bytes:
@@ -250,8 +325,9 @@ def _questions(description: Mapping[str, Any]) -> dict[str, tuple[Part, ...]]:
 
 
 class Seed(NamedTuple):
-    """Ordinary requests, which are sent one after another, and how often they are tried beside others.
+    """Ordinary requests, which are sent one after another, and how long they are tried beside others.
 
+    The time grows with the number of their parts, too.
     Faults that are known of a family are known of all its seeds.
     """
 
@@ -263,13 +339,13 @@ class Seed(NamedTuple):
 
 def seeds(description: Mapping[str, Any]) -> list[Seed]:
     """Return the seeds of all protocols, routes and pages."""
-    every = ((8.0, _pushes()), (16.0, _heads()), (0.4, _questions(description)))
+    every = ((1.0, _pushes()), (0.4, _heads()), (0.04, _questions(description)))
     return [
         Seed(
             name,
             Part("requests", "", requests),
-            weight * len(requests),
-            name.rpartition(", and ")[2].removesuffix(" of the program"),
+            weight,
+            name.rpartition(", and ")[2].removesuffix(" of the program").removesuffix(", gRPC"),
         )
         for weight, named in every
         for name, requests in named.items()

@@ -16,7 +16,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -24,19 +25,25 @@ from typing import Any, NamedTuple, Self
 import httpx
 
 from tests.campaign.collector import Collector
-from tests.campaign.cost_parts import Place
+from tests.campaign.cost_parts import DATA, END_STREAM, GO_AWAY, HEADERS, PREFACE, RESET, Place
 from tests.collector.mutants import fill
 from tests.processes import state_of
 from tests.server import Process, descendants
 
 TURNS = "CAMPAIGN_TURNS"
 _NANOSECONDS = struct.Struct("<Q")
-_SETTINGS = {"PGOF_WORKERS": "1", "PGOF_ROWS_MEGABYTES": "64", "PGOF_METRICS_OPEN": "1"}
+_SETTINGS = {
+    "PGOF_WORKERS": "1", "PGOF_ROWS_MEGABYTES": "64", "PGOF_METRICS_OPEN": "1",
+    "PGOF_GRPC_ADDRESS": "127.0.0.1:0",
+}  # fmt: skip
 _POLL_SECONDS = 0.004
 _LOOK_SECONDS = 0.02
 # A process that takes less CPU time than this between two looks does nothing.
 _IDLE_SECONDS = 0.0005
 _LONGEST_WAIT = 30.0
+# What is read of an answer, and the bytes before the payload of a frame of HTTP/2.
+_MOST_READ = 1 << 12
+_FRAME_HEAD = 9
 # A worker that holds so much more than another one did at first would hide what the next request takes.
 _MOST_HELD = 48 << 20
 # A store grows with each request, and pages that list it with it.
@@ -62,13 +69,11 @@ class MeasuredServer:
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
-        self._turns_file = scratch / "turns"
-        self._turns_file.write_bytes(bytes(_NANOSECONDS.size))
-        with self._turns_file.open("r+b") as file:
-            self._turns = mmap.mmap(file.fileno(), 0)
         self._server: _Serving | None = None
+        # The next one starts meanwhile: many requests are found out by one that has to be stopped.
+        self._starting = ThreadPoolExecutor(1)
+        self._next: Future[_Serving] | None = None
         self.starts = self._requests = self._held = 0
-        self._session = ""
         self.place = Place("", "")
 
     def __enter__(self) -> Self:
@@ -76,6 +81,10 @@ class MeasuredServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        if self._next is not None:
+            self._server = self._next.result()
+            self.stop()
+        self._starting.shutdown()
 
     def stop(self) -> None:
         """Kill the server and delete what it has stored."""
@@ -91,38 +100,39 @@ class MeasuredServer:
         return self._server.client.get("/v1/openapi.json").json()
 
     def next_place(self) -> None:
-        """Have the next requests name another service; start the server if it doesn't run."""
+        """Have the next requests name another service; take the next server if none runs."""
         if self._server is None:
+            following = self._next or self._starting.submit(self._started, 1)
+            self._server = following.result()
             self.starts += 1
             self._requests = self._held = 0
-            settings = {**_SETTINGS, TURNS: str(self._turns_file)}
-            self._server = _Serving(self._scratch / f"server-{self.starts}", settings)
-            self._server.start()
-            fill(self._server)
-            answer = httpx.post(
-                f"{self._server.base_url}/ui/sign-in",
-                content=f"key={Collector.merge_key}",
-                headers={"Content-Type": "application/x-www-form-urlencoded"},
-            )
-            self._session = answer.cookies.get("pgo_session") or ""
+            self._next = self._starting.submit(self._started, self.starts + 1)
         self._requests += 1
-        self.place = Place(f"s{self.starts % 100:02}{self._requests:05}", self._session)
+        self.place = Place(f"s{self.starts % 100:02}{self._requests:05}", self._server.session)
+
+    def _started(self, number: int) -> _Serving:
+        """Return a server that has some profiles."""
+        server = _Serving(self._scratch / f"server-{number}")
+        server.start()
+        fill(server)
+        server.sign_in()
+        return server
 
     def costs(self, requests: Sequence[bytes], most_seconds: float) -> Costs:
         """Send requests one after another, and return what they cost; stop at so much CPU time."""
         server = self._server
         assert server is not None, "take a place first"
         before = _Memory.of(server.process.pid)
-        self._turns[:] = bytes(_NANOSECONDS.size)
+        server.turns[:] = bytes(_NANOSECONDS.size)
         clocks = _Clocks(server.process.pid)
         status, has_ended = 0, True
         for content in requests:
-            status = _ask(server.base_url, content, lambda: clocks.total < most_seconds)
+            status = _ask(server.address_for(content), content, lambda: clocks.total < most_seconds)
             has_ended &= status >= 0
             if not has_ended:
                 break
         has_ended = has_ended and clocks.wait_until_idle(most_seconds)
-        (turn,) = _NANOSECONDS.unpack(self._turns[:])
+        (turn,) = _NANOSECONDS.unpack(server.turns[:])
         longest = turn / 1e9 if has_ended or clocks.server < most_seconds / 2 else clocks.server
         after = _Memory.of(server.process.pid)
         grown = after.grown_since(before)
@@ -134,7 +144,34 @@ class MeasuredServer:
 
 
 class _Serving(Collector):
-    """A collector that is started by this module."""
+    """A collector that is started by this module.
+
+    `turns` has the longest turn of its loop, and `session` the token of a session of its pages.
+    """
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir()
+        file = home / "turns"
+        file.write_bytes(bytes(_NANOSECONDS.size))
+        with file.open("r+b") as opened:
+            self.turns = mmap.mmap(opened.fileno(), 0)
+        super().__init__(home, {**_SETTINGS, TURNS: str(file)})
+        self.session = ""
+
+    def sign_in(self) -> None:
+        """Begin a session of the pages."""
+        answer = httpx.post(
+            f"{self.base_url}/ui/sign-in",
+            content=f"key={self.merge_key}",
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+        )
+        self.session = answer.cookies.get("pgo_session") or ""
+
+    def address_for(self, content: bytes) -> str:
+        """Return the host and port that a request is sent to: calls of gRPC have their own."""
+        if content.startswith(PREFACE):
+            return str(self.wait_for_log("listening for gRPC")["address"])
+        return self.base_url.removeprefix("http://")
 
     def _spawn(self, *arguments: str) -> Process:
         process = subprocess.Popen(
@@ -215,9 +252,10 @@ class _Memory(NamedTuple):
         return max((most - before.now.get(pid, smallest) for pid, most in self.most.items()), default=0)
 
 
-def _ask(base_url: str, content: bytes, may_go_on: Any) -> int:
+def _ask(address: str, content: bytes, may_go_on: Callable[[], bool]) -> int:
     """Send a request; return the status of the answer, 0 if there is none, -1 if it took too long."""
-    host, _, port = base_url.removeprefix("http://").rpartition(":")
+    host, _, port = address.rpartition(":")
+    is_call = content.startswith(PREFACE)
     answer, unsent, ends = b"", memoryview(content), time.monotonic() + _LONGEST_WAIT
     with socket.create_connection((host, int(port))) as connection, suppress(ConnectionError):
         connection.setblocking(False)
@@ -229,11 +267,23 @@ def _ask(base_url: str, content: bytes, may_go_on: Any) -> int:
             if readable:
                 if not (part := connection.recv(1 << 16)):
                     break
-                answer = (answer + part)[: 1 << 10]
+                answer = (answer + part)[:_MOST_READ]
+                if is_call and _is_answered(answer):
+                    return 200 if b"grpc-status\x010" in answer else 400
         else:
             return -1
     status = answer[9:12]
-    return int(status) if status.isdigit() else 0
+    return int(status) if status.isdigit() and not is_call else 0
+
+
+def _is_answered(frames: bytes) -> bool:
+    """Return whether frames of HTTP/2 have the end of a call."""
+    while len(frames) >= _FRAME_HEAD:
+        size, kind, flags = int.from_bytes(frames[:3]), frames[3], frames[4]
+        if kind in {RESET, GO_AWAY} or (kind in {DATA, HEADERS} and flags & END_STREAM):
+            return True
+        frames = frames[_FRAME_HEAD + size :]
+    return False
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,15 @@ from pgo_collector.routes.otlp.export_pb2 import ExportRequest
 from pprof_proto.profile_pb2 import Profile
 
 from tests.campaign import cost, cost_parts
-from tests.campaign.cost import Campaign, Search
+from tests.campaign.cost import Campaign, Family, Search
 from tests.campaign.cost_parts import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GRPC,
+    HEADERS,
+    PREFACE,
     Part,
     Place,
     TooLarge,
@@ -92,6 +100,21 @@ def test_a_request_comes_in_chunks() -> None:
     )
 
 
+def test_a_call_comes_in_frames() -> None:
+    parts = request(GRPC, "/a/B", {"Key": "b"}, {}, Part("text", text=b"0123456789"), chunks=3).parts
+    many = replace(parts[2], times=3000)  # more than one frame has
+    call = sent(Part("request", GRPC, (*parts[:2], many, *parts[3:])), PLACE)
+    assert call.content.startswith(PREFACE)
+    kinds, payload, left = [], b"", call.content[len(PREFACE) :]
+    while left:
+        kinds.append((left[3], left[4]))
+        end = 9 + int.from_bytes(left[:3])
+        payload, left = payload + left[9:end], left[end:]
+    heads = [(HEADERS, 0), (CONTINUATION, END_HEADERS)]
+    assert kinds == [*heads, (DATA, 0), (DATA, 0), (DATA, END_STREAM)]
+    assert payload.count(b"\0\x03key\x01b") == 3000
+
+
 def test_what_would_be_too_large_is_not_written() -> None:
     with pytest.raises(TooLarge):
         written(Part("text", text=b"a", times=1 << 40))
@@ -100,7 +123,10 @@ def test_what_would_be_too_large_is_not_written() -> None:
 
 
 class Planted(MeasuredServer):
-    """A server that reads each attribute of a resource for each of its scopes, and cookies slowly."""
+    """A server that reads each attribute of a resource for each of its scopes, and cookies slowly.
+
+    It refuses more than 1,000 scopes.
+    """
 
     def next_place(self) -> None:
         self.place = PLACE
@@ -108,15 +134,16 @@ class Planted(MeasuredServer):
     def costs(self, requests: Sequence[bytes], most_seconds: float) -> Costs:  # noqa: ARG002
         head, _, body = b"".join(requests).partition(b"\r\n\r\n")
         cookies = b"".join(re.findall(rb"Cookie: .*", head))
-        worker = 0.0
+        worker, status = 0.0, 200
         try:
             message = ExportRequest.FromString(gzip.decompress(body))
             for resource in message.resource_profiles[:1]:
                 counts_ = len(resource.resource.attributes), len(resource.scope_profiles)
-                worker += 2e-5 * min(counts_[0], 200) * min(counts_[1], 200)
+                status = 400 if counts_[1] > 1000 else 200
+                worker += 1e-5 * min(counts_[0], 300) * counts_[1] if status == 200 else 0.0
         except (OSError, EOFError, DecodeError):
             pass  # it would be refused
-        return Costs(worker, 0.0, 1e-4 * cookies.count(b"\\"), 0, 200, has_ended=True)
+        return Costs(worker, 0.0, 1e-4 * cookies.count(b"\\"), 0, status, has_ended=True)
 
 
 def planted_seeds() -> list[Seed]:
@@ -133,7 +160,7 @@ def test_what_is_planted_is_found_and_reduced(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(cost_parts, "MOST_MADE", 1 << 17)  # to compress megabytes takes most of the time
     server = Planted(tmp_path)
     campaign = Campaign(seeded(1), server, tmp_path, time.monotonic() + 60)
-    searches = [Search(seed, [], seeded(1)) for seed in planted_seeds()]
+    searches = [Search(seed, Family(), seeded(1)) for seed in planted_seeds()]
     wanted = ("export: worker", "of GET/Cookie/\\")
     for search, fault in zip(searches, wanted, strict=True):
         while time.monotonic() < campaign.end and fault not in "".join(campaign.findings.faults):
@@ -150,7 +177,8 @@ def test_what_is_planted_is_found_and_reduced(tmp_path: Path, monkeypatch: pytes
 def test_a_server_is_measured_and_started_anew(tmp_path: Path) -> None:
     with MeasuredServer(tmp_path) as server:
         ordinary = {seed.name: seed for seed in seeds(server.description())}
-        for name in ("/v1/submit", "GET /ui/"):
+        programs = ("/v1/binaries",) if "/v1/binaries" in ordinary else ()
+        for name in ("OTLP, gRPC", *programs, "/v1/submit", "GET /ui/"):
             (part,) = ordinary[name].requests.parts
             server.next_place()
             costs = server.costs([sent(part, server.place).content], 10.0)
