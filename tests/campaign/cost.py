@@ -32,10 +32,10 @@ SMALL_SECONDS = 0.2
 LARGE_SECONDS = 0.5
 MOST_TURN = 0.05
 MOST_MEMORY = 100 << 20
-# What still runs after so many times the CPU time of its bound is stopped: it is a fault, however long it
-# would take. What is less far beyond its bound is measured once more, on a new server.
-_STOPPED_AFTER = 2.2
-_CLEARLY = 2.0
+# What still takes CPU time after so many seconds of it is stopped, with the server.
+_STOPPED_AFTER = 3.0
+# What is less far beyond its bound than so many times is measured once more, on a new server.
+_CLEARLY = 1.5
 # The costliest of a target, which others are made from.
 _KEPT = 12
 # A count of a fault isn't reached again, so that the search finds others beside it.
@@ -101,7 +101,7 @@ class Family:
 
     def __init__(self) -> None:
         self.faults: list[Mapping[str, int]] = []
-        # The largest factor that isn't refused, and what share of a bound it cost.
+        # The largest factor that isn't refused, and what share of a bound it cost beside the seed.
         self.turned: dict[str, int] = {}
         self.costs: dict[str, float] = {}
         self.paired: set[frozenset[str]] = set()
@@ -212,7 +212,7 @@ class Search:
         if len(turned.knobs) > 1:
             return
         (knob,) = turned.knobs
-        self.family.costs[knob.likeness] = ratio / share
+        self.family.costs[knob.likeness] = (ratio - self._ordinary) / share
         if is_taken:
             self.family.turned[knob.likeness] = turned.most[0]
         elif factor >= _LESS:  # so many are refused; perhaps fewer aren't
@@ -315,15 +315,14 @@ class Campaign:
         self._server.next_place()
         if search.is_warm_on != self._server.starts:  # what is done once in a process isn't the request's
             ordinary = [each.content for each in self._written(search.seed) or ()]
-            self._server.costs(ordinary, _STOPPED_AFTER * LARGE_SECONDS)
+            self._server.costs(ordinary, _STOPPED_AFTER)
             self._server.next_place()
             search.is_warm_on = self._server.starts
         requests = self._written(genome)
         if requests is None:
             return None
         size = sum(len(each.content) for each in requests)
-        most = _STOPPED_AFTER * _bound("worker", size)
-        return _Tried(genome, size, self._server.costs([each.content for each in requests], most))
+        return _Tried(genome, size, self._server.costs([each.content for each in requests], _STOPPED_AFTER))
 
     def _confirmed(self, search: Search, first: _Tried) -> _Tried:
         """Return what a fault costs again and, unless it is clear, on a new server; the least of these."""

@@ -36,7 +36,9 @@ class Room(NamedTuple):
     def may_fit(self, genome: Part) -> bool:
         """Return whether requests have so few bytes and parts, about, that they are worth a try."""
         is_small = genome.weight <= MOST_MADE * self.share and genome.pieces <= MOST_WRITTEN * self.share
-        return is_small and not self.is_known(genome)
+        heads = (part for each in genome.parts for part in each.parts if part.kind not in _IN_BODIES)
+        is_head = sum(part.weight * part.times for part in heads) <= _MOST_IN_HEADS * len(genome.parts)
+        return is_small and is_head and not self.is_known(genome)
 
     def fits(self, genome: Part) -> bool:
         size = self.size(genome) if self.may_fit(genome) else None
@@ -71,6 +73,7 @@ class Knob(NamedTuple):
     """What can grow in requests: how often a part comes, or how large its number is.
 
     Or, if `alike` is a count, how often all parts come that come so often: they may refer to one another.
+    Then `where` is the one request that has them, or empty.
     `likeness` is a name that knobs like it have in other seeds, for which the same holds within a family.
     """
 
@@ -122,8 +125,17 @@ def knobs(seed: Part) -> list[Knob]:
         for kind, form in forms:
             likeness = "/".join((*path[1:], form))  # without the method
             found.setdefault(likeness, Knob(where, kind, likeness))
-    alike = sorted({part.times for _, part, _ in _within(seed) if part.times > 1})
-    return [*found.values(), *(Knob((), "alike", f"alike {times} {id(seed)}", times) for times in alike)]
+    alike: dict[int, set[Where]] = {}
+    for where, part, _ in _within(seed):
+        if part.times > 1:
+            alike.setdefault(part.times, set()).add(where[:1])
+    return [
+        *found.values(),
+        *(
+            Knob(min(where) if len(where) == 1 else (), "alike", f"alike {times} {id(seed)}", times)
+            for times, where in sorted(alike.items())
+        ),
+    ]
 
 
 def pairs(alone: Sequence[Knob], costs: Mapping[str, float], random: Random) -> list[tuple[Knob, Knob]]:
@@ -151,7 +163,9 @@ def _promise(one: Knob, other: Knob, costs: Mapping[str, float]) -> float:
     # What is in the other multiplies its bytes, and so weighs what it costs.
     is_inside = not (one.alike or other.alike) and shared == min(len(one.where), len(other.where))
     closest = sum(min(costs.get(knob.likeness, 0.0), 1.0) for knob in (one, other))
-    return _OF_KIND[one.kind] + _OF_KIND[other.kind] + 2 * closest - 0.5 * far - is_inside
+    # A request may read for each of its parts what another one has stored.
+    is_across = bool(one.alike and other.alike and one.where and other.where and not shared)
+    return _OF_KIND[one.kind] + _OF_KIND[other.kind] + 2 * closest - 0.5 * far - is_inside + is_across
 
 
 def _within(
@@ -169,13 +183,8 @@ def grown(genome: Part, turned: Turned, room: Room) -> tuple[Part, int] | None:
     """Return requests with knobs turned as far as fits, and the factor; None if they can't be turned."""
     in_heads = any(not knob.alike and not _is_in_body(genome, knob.where) for knob in turned.knobs)
     most = min(room.most, _MOST_IN_HEADS) if in_heads else room.most
-
-    def may_fit(found: Part) -> bool:
-        is_small = not in_heads or found.weight - genome.weight <= most
-        return is_small and room.may_fit(found)
-
     factor = min(max(turned.most), MOST_FACTOR)
-    while factor > 1 and not may_fit(turned.by(genome, factor)):
+    while factor > 1 and not room.may_fit(turned.by(genome, factor)):
         factor //= 2
     for _ in range(_MOST_SIZES):
         if factor < _LEAST_FACTOR:
