@@ -290,7 +290,9 @@ class Campaign:
         began = time.monotonic()
         donor = search if self._random.randrange(3) else self._random.choice(searches)
         genome = search.next(donor, self._looked_at, self._size)
-        if genome is not None and (tried := self.measured(search, genome)) is not None:
+        tried = None if genome is None else self.measured(search, genome)
+        search.spent += time.monotonic() - began  # faults don't count: others may be beside them
+        if tried is not None:
             search.tried += 1
             if tried.ratio(tried.worst) > 1:
                 tried = self._confirmed(search, tried)
@@ -298,7 +300,6 @@ class Campaign:
                 self._keep_fault(search, tried)
             else:
                 search.note(tried)
-        search.spent += time.monotonic() - began
 
     def _size(self, genome: Part) -> int | None:
         requests = self._written(genome)

@@ -6,7 +6,7 @@ Nothing found is an empty answer. A key sees the services that it is for, and no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import filterfalse
@@ -149,7 +149,8 @@ class _Querier:
     async def series(self, request: Request, asked: messages.SeriesRequest) -> messages.SeriesResponse:
         """Return the distinct sets that matching series have of some labels, or of all."""
         match = await self._match(request, asked.matchers, Span.of(asked.start, asked.end))
-        sets = await asyncio.to_thread(_label_sets, match, [*asked.label_names], self._most)
+        names = _distinct("label_names", asked.label_names)
+        sets = await asyncio.to_thread(_label_sets, match, names, self._most)
         return messages.SeriesResponse(
             labels_set=[
                 messages.Labels(labels=[messages.LabelPair(name=name, value=value) for name, value in each])
@@ -185,7 +186,7 @@ class _Reader:
         if asked.stack_trace_selector.call_site:
             raise ParameterInvalid("stack_trace_selector: call_site isn't offered for series")
         grouping = Grouping(
-            by=[*dict.fromkeys(asked.group_by)],
+            by=_distinct("group_by", asked.group_by),
             steps=Steps.of(asked.start, asked.end, asked.step),
             is_mean=asked.aggregation == messages.TIME_SERIES_AGGREGATION_TYPE_AVERAGE,
             most=max(asked.limit, 0),
@@ -229,6 +230,8 @@ class _Reader:
         return await self._reading.profile(_scope_of(request), query, write)
 
 
+# Each name that a call asks for is a statement. A series has fewer labels.
+_MOST_NAMES = 100
 _FLAME_GRAPHS = {messages.PROFILE_FORMAT_UNSPECIFIED, messages.PROFILE_FORMAT_FLAMEGRAPH}
 
 
@@ -265,6 +268,14 @@ def _series_message(found: list[tuple[GroupLabels, Points]]) -> messages.SelectS
             for labels, points in found
         ]
     )
+
+
+def _distinct(field: str, asked: Iterable[str]) -> list[str]:
+    """Return the names of labels that a call asks for, each once. Raises ParameterInvalid."""
+    names = [*dict.fromkeys(asked)]
+    if len(names) > _MOST_NAMES:
+        raise ParameterInvalid(f"{field}: {len(names):,} names of labels; the limit is {_MOST_NAMES}")
+    return names
 
 
 def _values(match: Match, name: str) -> list[str]:
