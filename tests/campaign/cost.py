@@ -97,7 +97,7 @@ def _bound(measure: str, size: int) -> float:
 
 
 class Family:
-    """What is known of seeds that are read alike: their faults, by counts, and of knobs, by likeness."""
+    """Faults, by counts, and costs of knobs, by likeness, that are the same for seeds that are read alike."""
 
     def __init__(self) -> None:
         self.faults: list[Mapping[str, int]] = []

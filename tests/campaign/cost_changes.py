@@ -70,7 +70,7 @@ _FIXED_NAMES = {"path", "Authorization", "DD-API-KEY"}
 
 
 class Knob(NamedTuple):
-    """What can grow in requests: how often a part comes, or how large its number is.
+    """A number in requests that can grow: how often a part comes, or the number that it has.
 
     Or, if `alike` is a count, how often all parts come that come so often: they may refer to one another.
     Then `where` is the one request that has them, or empty.
