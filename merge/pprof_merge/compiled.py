@@ -23,6 +23,8 @@ MODULES = (
     "codec.wire",
     "codec.reader",
     "codec.writer",
+    "codec.otlp_tables",
+    "codec.otlp",
     "merging.numbering",
     "merging.assembly",
     "analysis.edges",

@@ -2,12 +2,15 @@
 
 `decoding` reads profiles: it inflates gzip, and `reader` turns the protobuf into columns, which are then seen
 as a `Profile`. `encoding` writes a `Profile` as protobuf, with `writer`, and as gzip. `wire` has the wire
-format, for both. `other_formats` recognizes input that is no profile.
+format, for both. `otlp` writes the profiles of OpenTelemetry as pprof, from where `otlp_tables` finds their
+dictionary. `other_formats` recognizes input that is no profile.
 """
 
 from pprof_merge.codec.decoding import GZIP_MAGIC, StepTimes, Summary, decode, inflate, summaries
 from pprof_merge.codec.encoding import compress, encode, encode_pieces
-from pprof_merge.codec.wire import counts_in, messages_in, tags_below
+from pprof_merge.codec.otlp import Conversion
+from pprof_merge.codec.otlp_tables import DictionaryTables, counted_as_values, without
+from pprof_merge.codec.wire import count_inside, counts_in, messages_in, tags_below
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "decode",
@@ -22,6 +25,12 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "StepTimes",
     # What any message has, before it is parsed.
     "counts_in",
+    "count_inside",
     "messages_in",
     "tags_below",
+    # Profiles of OpenTelemetry.
+    "DictionaryTables",
+    "Conversion",
+    "counted_as_values",
+    "without",
 ]

@@ -228,6 +228,30 @@ def counts_in(data: bytes, at: i64, end: i64) -> list[int]:
     return counts
 
 
+def count_inside(data: bytes, outer: i64, inner: i64) -> int:
+    """Return how many messages are in the field `inner` of those in the field `outer` of a message.
+
+    Raises MalformedProfile.
+    """
+    count: i64 = 0
+    at: i64 = 0
+    end: i64 = i64(len(data))
+    while at < end:
+        tag, value, at = field(data, at, end)
+        if tag & 7 != LENGTH:
+            continue
+        stop: i64 = at + value
+        if number_of(tag) != outer:
+            at = stop
+        while at < stop:
+            tag, value, at = field(data, at, stop)
+            if tag & 7 == LENGTH:
+                at += value
+                if number_of(tag) == inner:
+                    count += 1
+    return int(count)
+
+
 def tags_below(data: bytes, at: i64, end: i64, number: i64) -> list[bool]:
     """Return for each tag below 64 whether any message in the field `number` of a message has it.
 

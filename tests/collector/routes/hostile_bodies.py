@@ -41,7 +41,8 @@ class _NoTables:
         return {}
 
 
-def _export_options(*, is_json: bool) -> ExportOptions:
+def export_options(*, is_json: bool) -> ExportOptions:
+    """Return how exports are read by default, with more labels of samples."""
     labels, sample_labels = _SETTINGS.otlp_labels, _SETTINGS.otlp_sample_labels
     kept = patterns_of(labels), patterns_of(f"{sample_labels},thread.*")
     return ExportOptions(is_json, _SETTINGS.otlp_profiles, *kept, Sender(), cast("Tables", _NoTables()))
@@ -333,29 +334,30 @@ def _filled(kind: Callable[[], Any], fill: Callable[[Any, int], None], *, as_jso
 
 
 def _tags(count: int) -> bytes:
-    return _upload(",".join(f"a{number}:b" for number in range(count)), {"cpu.pprof": _PROFILE})
+    return upload(",".join(f"a{number}:b" for number in range(count)), {"cpu.pprof": _PROFILE})
 
 
-def _upload(tags: str, parts: Mapping[str, bytes]) -> bytes:
+def upload(tags: str, parts: Mapping[str, bytes]) -> bytes:
+    """Return an upload of Datadog's tracers."""
     event = json.dumps({"tags_profiler": tags, "start": "2023-11-14T22:13:20Z"}).encode()
     return form(event=event, **parts)[0]
 
 
 def _tags_of_many(count: int) -> bytes:
     tags = ",".join(f"a{number}:b" for number in range(count))
-    return _upload(tags, {f"{number}.pprof": b"\x1f0" for number in range(30)})
+    return upload(tags, {f"{number}.pprof": b"\x1f0" for number in range(30)})
 
 
 def _commas(count: int) -> bytes:
-    return _upload("," * count, {"cpu.pprof": _PROFILE})
+    return upload("," * count, {"cpu.pprof": _PROFILE})
 
 
 def _colons(count: int) -> bytes:
-    return _upload("a" + ":" * count, {"cpu.pprof": _PROFILE})
+    return upload("a" + ":" * count, {"cpu.pprof": _PROFILE})
 
 
 def _long_tag(count: int) -> bytes:
-    return _upload("a:" + "%" * count, {"cpu.pprof": _PROFILE, "delta-heap.pprof": _PROFILE})
+    return upload("a:" + "%" * count, {"cpu.pprof": _PROFILE, "delta-heap.pprof": _PROFILE})
 
 
 def _parts(head: str) -> Make:
@@ -382,12 +384,12 @@ _FORMS: Mapping[str, Make] = {
 
 
 def long_key(number: int) -> tuple[bytes, Unpack]:
-    """Return the gzip of an export with an attribute whose key of a MiB has a number, and what reads it."""
+    """Return the gzip of an export with an attribute whose key of 200 KiB has a number, and what reads it."""
     request = _request()
     resource = request.resource_profiles.add()
-    resource.resource.attributes.add(key=f"{number}" + "a" * (1 << 20)).value.string_value = "a"
+    resource.resource.attributes.add(key=f"{number}" + "a" * (200 << 10)).value.string_value = "a"
     resource.scope_profiles.add().profiles.add()
-    return gzip.compress(request.SerializeToString()), partial(unpack_export, _export_options(is_json=False))
+    return gzip.compress(request.SerializeToString()), partial(unpack_export, export_options(is_json=False))
 
 
 def _config(make: Make, count: int) -> bytes:
@@ -400,8 +402,8 @@ def _event(make: Make, count: int) -> bytes:
 
 def hostile_bodies() -> Iterator[tuple[str, Make, Unpack]]:
     """Yield the name of each shape, what makes a body of a number of repetitions, and what reads it."""
-    export = partial(unpack_export, _export_options(is_json=False))
-    export_json = partial(unpack_export, _export_options(is_json=True))
+    export = partial(unpack_export, export_options(is_json=False))
+    export_json = partial(unpack_export, export_options(is_json=True))
     for name, fill in _OTLP.items():
         yield f"otlp, {name}", _filled(_request, fill, as_json=False), export
         yield f"otlp json, {name}", _filled(_request, fill, as_json=True), export_json
@@ -420,14 +422,14 @@ def hostile_bodies() -> Iterator[tuple[str, Make, Unpack]]:
                   '{"series":[{"samples":[{"rawProfile":%s}]}]}', '{"a":%s}'):  # fmt: skip
         for name, make in _json_texts(inner).items():
             yield f"push json, {name} in {inner}", make, push_json
-    upload = partial(unpack_upload, UploadOptions("xYz", 100, "host:a,env:b", Sender()))
+    to_datadog = partial(unpack_upload, UploadOptions("xYz", 100, "host:a,env:b", Sender()))
     of_ingest = (("service_name", "a"), ("pyroscope_spy", "unknown"))
     ingest = partial(unpack_ingest, IngestOptions(of_ingest, None, "", form()[1], Sender()))
     for uploads in (_tags, _tags_of_many, _commas, _colons, _long_tag):
-        yield f"datadog, {uploads.__name__.strip('_').replace('_', ' ')}", uploads, upload
+        yield f"datadog, {uploads.__name__.strip('_').replace('_', ' ')}", uploads, to_datadog
     for name, forms in _FORMS.items():
-        yield f"datadog, {name}", forms, upload
+        yield f"datadog, {name}", forms, to_datadog
         yield f"ingest, {name}", forms, ingest
     for name, make in _json_texts("%s").items():
         yield f"ingest, {name}", partial(_config, make), ingest
-        yield f"datadog, {name}", partial(_event, make), upload
+        yield f"datadog, {name}", partial(_event, make), to_datadog

@@ -18,6 +18,7 @@ from pgo_collector.workers.pool import Workers
 from pprof_merge import ENGINE, Limits, ProfileError
 
 from tests.collector.bounds import BOUNDS
+from tests.collector.routes.dense_bodies import Dense, dense_bodies
 from tests.collector.routes.hostile_bodies import Make, hostile_bodies, long_key, repeated
 from tests.cpu_meter import cpu_seconds_for
 
@@ -30,7 +31,7 @@ _SMALL = 8000
 # What a body of a few kilobytes inflates to. More takes the tests long to make.
 _INFLATED = 1 << 20
 _SECONDS, _MEGABYTES = 0.2, 100
-_INFLATED_SECONDS = 0.5
+_INFLATED_SECONDS = _LARGE_SECONDS = 0.5
 
 _of_every_shape = pytest.mark.parametrize(
     ("make", "unpack"), [pytest.param(make, unpack, id=name) for name, make, unpack in hostile_bodies()]
@@ -69,6 +70,13 @@ def test_a_small_body_that_inflates_costs_little(make: Make, unpack: Unpack) -> 
     seconds, megabytes = _spent(body, unpack)
     assert seconds <= cpu_seconds_for(_INFLATED_SECONDS)
     assert megabytes <= _MEGABYTES
+
+
+@pytest.mark.parametrize("dense", [pytest.param(dense, id=name) for name, dense in dense_bodies()])
+def test_a_body_as_large_as_may_be_costs_little(dense: Dense) -> None:
+    seconds, megabytes = _spent(dense.make(), dense.unpack)
+    assert seconds <= cpu_seconds_for(_LARGE_SECONDS)
+    assert megabytes <= dense.megabytes
 
 
 def test_a_worker_has_its_memory_back_after_hostile_bodies(tmp_path: Path) -> None:

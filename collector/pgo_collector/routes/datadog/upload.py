@@ -30,6 +30,8 @@ _EVENT = "event"
 _MOST_TAGS = 200
 # Values of the event's JSON, with the commas in the tags.
 _MOST_IN_EVENT = 10_000
+# Values of a profile that is split by type: each takes its eight bytes several times.
+_MOST_VALUES = 1_500_000
 _PPROF = "pprof"
 _JFR = "jfr"
 # Labels of samples that number events, threads and tasks: with them hardly any two samples could be merged.
@@ -127,8 +129,10 @@ def _event(parts: dict[str, bytes], options: UploadOptions) -> _Event:
 
 
 def _split(bare: bytes, event: _Event, sender: Sender, limits: Limits) -> Iterator[PushedProfile]:
-    """Yield the profiles of one type each that a profile holds. Raises ProfileError."""
+    """Yield the profiles of one type each that a profile holds. Raises ProfileError and PushInvalid."""
     profile = decode(bare, limits)
+    if (count := profile.samples.values.size) > _MOST_VALUES:
+        raise PushInvalid(f"a profile with several types has {count:,} values; the limit is {_MOST_VALUES:,}")
     for named, columns in profiles_in(profile.header).items():
         yield _pushed(encode(focus_types(profile, columns, _NUMBERING)), named, event, sender)
 

@@ -1,21 +1,25 @@
-"""The dictionary of an OTLP request: tables that all its profiles share, read with every index checked.
+"""The dictionary of an OTLP request: what all its profiles share, read with every index checked.
 
 The entry 0 of a table stands for "not set". Entries that nothing refers to are never read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
-from pprof_merge import Limits
+from google.protobuf.message import DecodeError
+from pprof_merge import Limits, MalformedProfile
+from pprof_merge.codec import DictionaryTables
 
 from pgo_collector.errors import PushInvalid
 from pgo_collector.routes.otlp import export_pb2 as otlp
 
+M = TypeVar("M", otlp.KeyValue, otlp.KeyValueAndUnit)
 Value = str | int | bool | float | tuple["Value", ...] | None
-E = TypeVar("E")
+# The fields of a dictionary with its strings and its attributes.
+_STRINGS, _ATTRIBUTES = 5, 6
 # The attributes of a mapping that have a build id, the best first, and what is put before it.
 _BUILD_IDS = (
     ("process.executable.build_id.gnu", ""),
@@ -23,14 +27,20 @@ _BUILD_IDS = (
     ("process.executable.build_id.htlhash", "htlhash:"),
 )
 # What a mapping's attributes say of all its locations.
-FLAGS = tuple(
+_FLAGS = tuple(
     f"pprof.mapping.{name}"
     for name in ("has_functions", "has_filenames", "has_line_numbers", "has_inline_frames")
 )
-_OF_MAPPINGS = frozenset((*FLAGS, *(key for key, _ in _BUILD_IDS)))
+_OF_MAPPINGS = frozenset((*_FLAGS, *(key for key, _ in _BUILD_IDS)))
 _IS_FOLDED = "pprof.location.is_folded"
 # Values of one attribute, in arrays within arrays, too. Comments of a profile may be several.
 _MOST_VALUES = 100
+# The bytes of one attribute. It is parsed by itself: two of its bytes may become an object of forty.
+_LONGEST = 256 << 10
+
+
+# What `Dictionary.mapping` returns.
+MappingTexts = tuple[bytes, int, int, int, int]
 
 
 class Attribute(NamedTuple):
@@ -42,63 +52,66 @@ class Attribute(NamedTuple):
 
 
 class Dictionary:
-    """The tables of a request. Methods raise PushInvalid for an index that is in no table."""
+    """Reads the tables of a request. Methods raise PushInvalid for an index that is in no table."""
 
-    def __init__(self, tables: otlp.Dictionary, limits: Limits) -> None:
-        """Check the sizes of the tables. Raises LimitExceeded."""
-        limits.check("strings", len(tables.string_table))
-        limits.check("locations", len(tables.location_table))
-        limits.check("functions", len(tables.function_table))
-        limits.check("mappings", len(tables.mapping_table))
+    def __init__(self, tables: DictionaryTables, limits: Limits, is_label: Callable[[str], bool]) -> None:
+        """Take the tables, and what tells by its key whether an attribute of samples becomes a label."""
         self._tables = tables
         self._limits = limits
+        self._is_label = is_label
         self._attributes: dict[int, Attribute] = {}
         self._values: dict[int, Value] = {}
-        self._of_mappings: dict[int, Mapping[str, Value]] = {}
-        self._folded: dict[int, bool] = {}
-
-    @cached_property
-    def _strings(self) -> Sequence[str]:
-        return [*self._tables.string_table]
+        self._mappings: dict[int, MappingTexts] = {}
+        self._taken = 0  # attributes of all mappings
 
     def string(self, index: int) -> str:
         """Return a string."""
-        return _entry(self._strings, index, "string") if index else ""
-
-    def stack(self, index: int) -> Sequence[int]:
-        """Return the locations of a stack, the leaf first."""
-        return _entry(self._tables.stack_table, index, "stack").location_indices if index else ()
-
-    def location(self, index: int) -> otlp.Location:
-        """Return a location."""
-        return _entry(self._tables.location_table, index, "location")
-
-    def mapping(self, index: int) -> otlp.Mapping:
-        """Return a mapping."""
-        return _entry(self._tables.mapping_table, index, "mapping")
+        try:
+            return self._entry(_STRINGS, index).decode() if index else ""
+        except UnicodeDecodeError as error:
+            raise PushInvalid(f"string {index} isn't UTF-8") from error
 
     def build_id(self, mapping: int) -> str:
         """Return the build id of a mapping: GNU's, Go's, or the eBPF profiler's own; empty if unknown."""
-        attributes = self.attributes_of_mapping(mapping)
-        build_ids = ((text_of(attributes.get(key)), prefix) for key, prefix in _BUILD_IDS)
-        return next((prefix + text for text, prefix in build_ids if text), "")
+        return self.mapping(mapping)[0].decode()
 
-    def is_folded(self, index: int) -> bool:
-        """Return whether a location stands for several, by its attributes."""
-        if index not in self._folded:
-            attributes = self.attributes(self.location(index).attribute_indices, {_IS_FOLDED})
-            self._folded[index] = attributes.get(_IS_FOLDED) is True
-        return self._folded[index]
+    def mapping(self, index: int) -> MappingTexts:
+        """Return the build id of a mapping, and whether it has what _FLAGS say: 1, 0, or -1 if unknown."""
+        if index not in self._mappings:
+            indexes = self._tables.attributes_of_mapping(index, self._limits.nested_messages)
+            self._taken += len(indexes)
+            self._limits.check("labels", self._taken, "the attributes of mappings")
+            given = self.attributes(indexes, _OF_MAPPINGS)
+            build_ids = ((text_of(given.get(key)), prefix) for key, prefix in _BUILD_IDS)
+            build_id = next((prefix + text for text, prefix in build_ids if text), "")
+            functions, filenames, lines, inlined = (
+                int(told) if isinstance(told := given.get(name), bool) else -1 for name in _FLAGS
+            )
+            self._mappings[index] = build_id.encode(), functions, filenames, lines, inlined
+        return self._mappings[index]
 
-    def function(self, index: int) -> otlp.Function:
-        """Return a function."""
-        return _entry(self._tables.function_table, index, "function")
+    def folded(self, index: int) -> int:
+        """Return 2 if an attribute says that its location stands for several, 3 if not, 1 for any other."""
+        if self.attribute(index).key != _IS_FOLDED:
+            return 1
+        return 2 if self.value(index) is True else 3
+
+    def label(self, index: int) -> tuple[bytes, bytes, int, bytes] | None:
+        """Return the key, the text, the number and the unit of an attribute; None if it becomes no label."""
+        key, _, unit = self.attribute(index)
+        if not self._is_label(key):
+            return None
+        value = self.value(index)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return key.encode(), b"", value, unit.encode()
+        text = text_of(value)
+        return (key.encode(), text.encode(), 0, b"") if text else None
 
     def attribute(self, index: int) -> Attribute:
         """Return an attribute; the one of index 0 has no key."""
         known = self._attributes.get(index)
         if known is None:
-            entry = _entry(self._tables.attribute_table, index, "attribute")
+            entry = parsed(otlp.KeyValueAndUnit, self._entry(_ATTRIBUTES, index))
             unit = self.string(entry.unit_strindex)
             known = Attribute(self.string(entry.key_strindex), entry.value, unit)
             self._attributes[index] = known
@@ -122,19 +135,16 @@ class Dictionary:
                 found[key] = self.value(index)
         return found
 
-    def attributes_of_mapping(self, index: int) -> Mapping[str, Value]:
-        """Return the attributes of a mapping that are read, by key."""
-        if index not in self._of_mappings:
-            indexes = self.mapping(index).attribute_indices
-            self._of_mappings[index] = self.attributes(indexes, _OF_MAPPINGS)
-        return self._of_mappings[index]
+    def _entry(self, table: int, index: int) -> bytes:
+        try:
+            return self._tables.content(table, index)
+        except MalformedProfile as error:
+            raise PushInvalid(str(error)) from error
 
-    def key_values(
-        self, pairs: Iterable[otlp.KeyValue], is_wanted: Callable[[str], bool]
-    ) -> dict[str, Value]:
+    def key_values(self, pairs: Iterable[bytes], is_wanted: Callable[[str], bool]) -> dict[str, Value]:
         """Return wanted attributes of a resource or scope by key; where a key comes twice, the first."""
         found: dict[str, Value] = {}
-        for pair in pairs:
+        for pair in map(partial(parsed, otlp.KeyValue), pairs):
             key = pair.key or self.string(pair.key_strindex)
             if key not in found and is_wanted(key):
                 found[key] = self._value(pair.value)
@@ -155,6 +165,16 @@ class Dictionary:
                 return cast("str | int | bool | float", getattr(given, plain))
 
 
+def parsed(kind: type[M], attribute: bytes) -> M:
+    """Return an attribute. Raises PushInvalid."""
+    if len(attribute) > _LONGEST:
+        raise PushInvalid(f"an attribute has {len(attribute):,} bytes; the limit is {_LONGEST:,}")
+    try:
+        return kind.FromString(attribute)
+    except DecodeError as error:
+        raise PushInvalid(f"an attribute is malformed: {error}") from error
+
+
 def text_of(value: Value) -> str:
     """Return the value of an attribute as a label has it; empty if a label can't have it."""
     match value:
@@ -172,9 +192,3 @@ def text_of(value: Value) -> str:
 def texts_of(value: Value) -> tuple[str, ...]:
     """Return the texts of an attribute that has one or several."""
     return tuple(map(text_of, value)) if isinstance(value, tuple) else (text_of(value),) if value else ()
-
-
-def _entry(table: Sequence[E], index: int, name: str) -> E:
-    if not 0 <= index < len(table):
-        raise PushInvalid(f"{name} {index} is not in the dictionary, whose table has {len(table)} entries")
-    return table[index]

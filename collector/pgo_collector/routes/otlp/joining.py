@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+
+from pprof_merge.codec import Conversion
 
 from pgo_collector.engine.start_lines import Function, KnownFunction, StartLines, Tables
 from pgo_collector.model.profile_types import BY_PROFILES, BY_SYMBOLS
@@ -16,48 +18,73 @@ Joined = Mapping[int, Sequence[KnownFunction | None]]
 _LEAST_SHARE = 0.5
 
 
+# How much of the tables one request may ask for, in steps: each location that a profile has takes one, a
+# function two, and a table as many as it takes long to open. What comes then gets no start lines.
+_MOST_STEPS = 60_000
+_OF_FUNCTION, _OF_TABLE = 2, 500
+
+
 class Known:
     """The functions that a request has and the tables know, each looked up once."""
 
     def __init__(self, tables: Tables) -> None:
-        self.tables = tables
+        self._tables = tables
+        self._left = _MOST_STEPS
+        self._versions: dict[tuple[str, int], Mapping[str, str]] = {}
+        self._opened: dict[tuple[str, str, int], StartLines | None] = {}
         self._found: dict[tuple[StartLines, str, str], Function | None] = {}
+
+    def spend(self, steps: int) -> bool:
+        """Take a number of steps; return whether they were left."""
+        self._left -= steps
+        return self._left >= 0
+
+    def versions(self, service: str, taken: int) -> Mapping[str, str]:
+        """Return the versions of a service's tables for a profile taken at `taken`. Raises StorageFails."""
+        key = service, taken
+        if key not in self._versions:
+            self._versions[key] = self._tables.versions(service, taken)
+        return self._versions[key]
+
+    def table(self, service: str, build_id: str, taken: int) -> StartLines | None:
+        """Return the table of a build; None if there is none, or no step is left. Raises StorageFails."""
+        key = service, build_id, taken
+        if build_id and key not in self._opened:
+            is_left = self._left > 0
+            table = self._tables.read(service, build_id, self.versions(service, taken)) if is_left else None
+            self._opened[key] = table if table is not None and self.spend(_OF_TABLE) else None
+        return self._opened[key] if build_id else None
 
     def function(self, table: StartLines, name: str, file: str) -> Function | None:
         """Return the function of a name and a file of a build's table; None if it isn't known."""
         key = table, name, file
         if key not in self._found:
-            self._found[key] = table.find(name, file)
+            self._found[key] = table.find(name, file) if self.spend(_OF_FUNCTION) else None
         return self._found[key]
 
 
-def join(
-    dictionary: Dictionary, known: Known, service: str, taken: int, weights: Iterable[tuple[int, int]]
-) -> Joined:
+def join(conversion: Conversion, dictionary: Dictionary, known: Known, service: str, taken: int) -> Joined:
     """Return the functions of the locations in a service's profile taken at `taken`, in ns since 1970.
 
-    `weights` has the index of each stack, and its weight. Raises PushInvalid and StorageFails.
+    Its samples were read. Raises PushInvalid, MalformedProfile, LimitExceeded and StorageFails.
     """
-    versions = known.tables.versions(service, taken)
-    if not versions:
+    if not known.versions(service, taken):
+        return {}
+    weights = conversion.weights()
+    if not known.spend(len(weights)):
         return {}
     tables: dict[int, StartLines | None] = {0: None}
     found: dict[int, list[KnownFunction | None]] = {}
-    counts: dict[int, int] = {}
     frames = joined = 0
-    for stack, weight in weights:
-        for index in dictionary.stack(stack):
-            if index not in found:
-                location = dictionary.location(index)
-                mapping = location.mapping_index
-                if mapping not in tables:
-                    build_id = dictionary.build_id(mapping)
-                    tables[mapping] = known.tables.read(service, build_id, versions) if build_id else None
-                table = tables[mapping]
-                found[index] = [] if table is None else _functions(dictionary, known, table, index, taken)
-                counts[index] = sum(function is not None for function in found[index])
-            frames += abs(weight) * len(found[index])
-            joined += abs(weight) * counts[index]
+    for index, weight in weights:
+        mapping, lines = conversion.location(index)
+        if mapping not in tables:
+            tables[mapping] = known.table(service, dictionary.build_id(mapping), taken)
+        table = tables[mapping]
+        if table is not None:
+            found[index] = [_function(conversion, known, table, line, taken) for line in lines]
+            frames += weight * len(lines)
+            joined += weight * sum(function is not None for function in found[index])
     return found if joined and joined >= _LEAST_SHARE * frames else {}
 
 
@@ -69,19 +96,13 @@ def joined_by(joined: Joined) -> str:
     return BY_SYMBOLS if any(function.is_uploaded for function in known) else BY_PROFILES
 
 
-def _functions(
-    dictionary: Dictionary, known: Known, table: StartLines, index: int, taken: int
-) -> list[KnownFunction | None]:
-    """Return the function of each line of a location; None for one of which it isn't certain."""
-    functions: list[KnownFunction | None] = []
-    for line in dictionary.location(index).lines:
-        function = dictionary.function(line.function_index)
-        if function.start_line:  # the profiler knows by itself
-            functions.append(None)
-            continue
-        name, file = (
-            dictionary.string(text) for text in (function.name_strindex, function.filename_strindex)
-        )
-        found = known.function(table, name, file)
-        functions.append(found.known if found is not None and found.has(line.line, taken) else None)
-    return functions
+def _function(
+    conversion: Conversion, known: Known, table: StartLines, line: tuple[int, int], taken: int
+) -> KnownFunction | None:
+    """Return the function of a line; None if the profiler knows where it begins, or it isn't certain."""
+    function, number = line
+    name, file, start_line = conversion.function(function) if function else (b"", b"", 0)
+    if start_line:
+        return None
+    found = known.function(table, name.decode(), file.decode())
+    return found.known if found is not None and found.has(number, taken) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -66,9 +66,9 @@ def matches(key: str, patterns: frozenset[str]) -> bool:
 
     A key that is too long for a label matches none.
     """
-    return len(key) <= _LONGEST_KEY and _matches(key, patterns)
+    return len(key) <= _LONGEST_KEY and _expression(patterns).match(key) is not None
 
 
-@lru_cache(maxsize=1024)
-def _matches(key: str, patterns: frozenset[str]) -> bool:
-    return any(fnmatchcase(key, pattern) for pattern in patterns)
+@lru_cache(maxsize=8)
+def _expression(patterns: frozenset[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, sorted(patterns))) or "(?!)")

@@ -1,8 +1,12 @@
-"""The body of an export: the message ExportProfilesServiceRequest, taken apart and converted in a worker."""
+"""The body of an export: the message ExportProfilesServiceRequest, taken apart and converted in a worker.
+
+Only its small messages are parsed. Of samples and the dictionary, two bytes would become an object of a
+hundred; the engine reads them from the wire.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,7 +14,7 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from pprof_merge import Header, LimitExceeded, Limits, MalformedProfile, inflate
-from pprof_merge.codec import counts_in, messages_in
+from pprof_merge.codec import Conversion, DictionaryTables, counts_in, messages_in, without
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.engine.start_lines import Tables
@@ -18,20 +22,22 @@ from pgo_collector.errors import LabelsInvalid, NotPprof, PushInvalid, Refusal
 from pgo_collector.model.profile_types import START_LINES
 from pgo_collector.model.series import Labels, Series, labels_of_pairs
 from pgo_collector.routes.otlp import export_pb2 as otlp
-from pgo_collector.routes.otlp.convert import Converted, Origin, Reading, Room, to_pprof
+from pgo_collector.routes.otlp.convert import Converted, Origin, Reading, to_pprof
 from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of
 from pgo_collector.routes.otlp.joining import Known
-from pgo_collector.routes.otlp.naming import is_named, name_of, target_of
-from pgo_collector.routes.otlp.versions import READ, check_tables, has_samples, is_before_1_10
+from pgo_collector.routes.otlp.naming import is_named, matches, name_of, target_of
+from pgo_collector.routes.otlp.versions import READ, is_before_1_10
 from pgo_collector.routes.push.connect import NOT_JSON, read_json
 from pgo_collector.routes.push.naming import Sender, Target
 
-# Attributes of all resources, or of all scopes.
+# Attributes of all resources and scopes, and those in the dictionary, each of which takes longer.
 _MOST_ATTRIBUTES = 100_000
-# The fields of a dictionary, and the limits on its tables.
-_TABLES = (
-    (1, "mappings"), (2, "locations"), (3, "functions"), (5, "strings"), (6, "strings"), (7, "samples"),
-)  # fmt: skip
+_MOST_SHARED = 40_000
+# The fields of a dictionary with its attributes and its stacks, and of a profile with its samples.
+_ATTRIBUTES, _STACKS, _SAMPLES = 6, 7, 2
+# How many times larger than their request the profiles in it may be, besides some bytes.
+_MOST_TIMES = 16
+_SMALL_BYTES = 256 << 10
 # How much longer a request is as JSON.
 _JSON_TIMES = 4
 _NAME = "an ExportProfilesServiceRequest"
@@ -57,41 +63,130 @@ class ExportOptions(NamedTuple):
     start_lines: Tables
 
 
+class _Scope(NamedTuple):
+    """The attributes of a scope, each as it came, and where in the request its profiles are."""
+
+    attributes: list[bytes]
+    profiles: list[tuple[int, int]]
+
+
+class _Resource(NamedTuple):
+    """The attributes of a resource, each as it came, and its scopes."""
+
+    attributes: list[bytes]
+    scopes: list[_Scope]
+
+
 def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> list[Unpacked]:
     """Return the profiles of an export, gzip or not, as pprof. Raises PushInvalid or ProfileError."""
     message = inflate(content, limits)
-    request = _from_json(message, options) if options.is_json else _from_protobuf(message, options, limits)
-    _check_count(len(request.resource_profiles), options)
-    _check_count(sum(len(resource.scope_profiles) for resource in request.resource_profiles), options)
-    _check_count(_count(request), options)
-    is_before = not options.is_json and is_before_1_10(message, request)
-    size = len(message) // (_JSON_TIMES if options.is_json else 1)
-    reading = Reading(is_before, options.sample_labels, Known(options.start_lines))
-    return [*_profiles(request, size, reading, options, limits)]
+    size = len(message)
+    if options.is_json:
+        size //= _JSON_TIMES
+        message = _from_json(message, options)
+    try:
+        resources = _Taken(message, options).resources()
+        reading = _reading(message, size, resources, options, limits)
+    except (DecodeError, MalformedProfile) as error:
+        raise PushInvalid(f"the body isn't {_NAME}: {error}") from error
+    return [*_profiles(message, resources, reading, options)]
+
+
+class _Taken:
+    """Takes a request apart, and counts its parts. Raises PushInvalid, DecodeError and MalformedProfile."""
+
+    def __init__(self, message: bytes, options: ExportOptions) -> None:
+        self._message = message
+        self._options = options
+        self._counts: dict[str, int] = {}
+        self._left = _MOST_ATTRIBUTES
+
+    def resources(self) -> list[_Resource]:
+        """Return the resources of the request."""
+        return [
+            _Resource(
+                self._attributes("resource", resource, 1),
+                [
+                    _Scope(
+                        self._attributes("scope", scope, 3),
+                        self._inside("profiles", scope, 2),
+                    )
+                    for scope in self._inside("scopes", resource, 2)
+                ],
+            )
+            for resource in self._inside("resources", (0, len(self._message)), 1)
+        ]
+
+    def _inside(self, name: str, span: tuple[int, int], number: int) -> list[tuple[int, int]]:
+        """Return where the messages in a field are. Raises PushInvalid if all of a name are too many."""
+        counted = self._counts.get(name, 0)
+        found = messages_in(self._message, *span, number, self._options.most_profiles + 1 - counted)
+        self._counts[name] = counted + len(found)
+        _check_count(self._counts[name], self._options)
+        return found
+
+    def _attributes(self, name: str, span: tuple[int, int], number: int) -> list[bytes]:
+        """Return the attributes in the field `number` of the resource or scope of a message."""
+        found: list[bytes] = []
+        for part in self._inside(name, span, 1):
+            attributes = messages_in(self._message, *part, number, self._left + 1)
+            self._left -= len(attributes)
+            if self._left < 0:
+                raise PushInvalid(
+                    f"resources or scopes have more than {_MOST_ATTRIBUTES:,} attributes, the limit"
+                )
+            found += [self._message[begin:end] for begin, end in attributes]
+        return found
+
+
+def _reading(
+    message: bytes, size: int, resources: list[_Resource], options: ExportOptions, limits: Limits
+) -> Reading:
+    """Return how the profiles of a request of this size are read.
+
+    Raises PushInvalid, MalformedProfile, and LimitExceeded if the dictionary is too large.
+    """
+    dictionaries = messages_in(message, 0, len(message), 2, len(message))
+    tables = DictionaryTables(message, dictionaries, limits)
+    if (count := tables.count(_ATTRIBUTES)) > _MOST_SHARED:
+        raise PushInvalid(f"the dictionary has {count:,} attributes; the limit is {_MOST_SHARED:,}")
+    profiles = [profile for resource in resources for scope in resource.scopes for profile in scope.profiles]
+    if samples := sum(counts_in(message, *profile)[_SAMPLES] for profile in profiles):
+        limits.check("samples", samples)
+        if not dictionaries:
+            raise PushInvalid(f"there is no dictionary, as in OTLP of version 1.6 and before; {READ}")
+        if not tables.count(_STACKS):
+            raise PushInvalid(f"the dictionary has no stack_table, as in OTLP of version 1.7; {READ}")
+    is_before = not options.is_json and is_before_1_10(message, profiles, tables.count(_ATTRIBUTES))
+    room = limits._replace(inflated_bytes=min(limits.inflated_bytes, _SMALL_BYTES + _MOST_TIMES * size))
+    of = Dictionary(tables, limits, lambda key: matches(key, options.sample_labels))
+    conversion = Conversion(tables, room, of.label, of.folded, of.mapping)
+    return Reading(of, conversion, is_before, Known(options.start_lines))
 
 
 def _profiles(
-    request: otlp.ExportRequest, size: int, reading: Reading, options: ExportOptions, limits: Limits
+    message: bytes, resources: list[_Resource], reading: Reading, options: ExportOptions
 ) -> Iterator[Unpacked]:
-    """Yield each profile, or why it is refused: from the one on with which all together are too large, too.
-
-    `size` is that of the request, in bytes. Raises LimitExceeded if the dictionary is too large.
-    """
-    dictionary, room = Dictionary(request.dictionary, limits), Room(limits, size)
-    left = _count(request)
-    for resource in request.resource_profiles:
-        origins = _Origins(resource, dictionary, options)
-        for scope in resource.scope_profiles:
-            found = origins.of(scope)
+    """Yield each profile, or why it is refused: all from the one on that makes them too large together."""
+    left = sum(len(scope.profiles) for resource in resources for scope in resource.scopes)
+    for resource in resources:
+        origins = _Origins(resource.attributes, reading.dictionary, options)
+        for attributes, profiles in resource.scopes:
+            found = origins.of(attributes)
             if isinstance(found, Refusal):
-                yield from [found] * len(scope.profiles)
-                left -= len(scope.profiles)
+                yield from [found] * len(profiles)
+                left -= len(profiles)
                 continue
             origin, target = found
-            for profile in scope.profiles:
+            for span in profiles:
                 try:
-                    made = _payload(profile, room) or to_pprof(profile, dictionary, origin, reading, room)
+                    profile = otlp.Profile.FromString(without(message, *span, _SAMPLES))
+                    has_samples = counts_in(message, *span)[_SAMPLES] > 0
+                    made = _payload(profile, reading, has_samples=has_samples)
+                    made = made or to_pprof(profile, span, origin, reading)
                     placed = replace(target, labels=_labels(target.labels, made.joined_by))
+                except DecodeError as error:
+                    yield PushInvalid(f"a profile is malformed: {error}")
                 except Refusal as error:
                     yield error.with_traceback(None)
                 except LimitExceeded as error:
@@ -105,18 +200,16 @@ def _profiles(
 class _Origins:
     """The origins and targets of a resource's profiles: what its scopes share is worked out once."""
 
-    def __init__(
-        self, resource: otlp.ResourceProfiles, dictionary: Dictionary, options: ExportOptions
-    ) -> None:
+    def __init__(self, attributes: list[bytes], dictionary: Dictionary, options: ExportOptions) -> None:
         self._dictionary = dictionary
         self._options = options
-        self._of_resource = self._read(resource.resource.attributes)
+        self._of_resource = self._read(attributes)
         # By the texts of a scope's attributes.
         self._targets: dict[tuple[tuple[str, str], ...], Target | Refusal] = {}
 
-    def of(self, scope: otlp.ScopeProfiles) -> tuple[Origin, Target] | Refusal:
+    def of(self, attributes: list[bytes]) -> tuple[Origin, Target] | Refusal:
         """Return where the profiles of a scope come from and go to, or why they are refused."""
-        of_resource, of_scope = self._of_resource, self._read(scope.scope.attributes)
+        of_resource, of_scope = self._of_resource, self._read(attributes)
         if isinstance(of_resource, Refusal):
             return of_resource
         if isinstance(of_scope, Refusal):
@@ -127,7 +220,7 @@ class _Origins:
         target = self._targets[key]
         return target if isinstance(target, Refusal) else (Origin(target.service, of_scope), target)
 
-    def _read(self, pairs: Iterable[otlp.KeyValue]) -> dict[str, Value] | Refusal:
+    def _read(self, pairs: list[bytes]) -> dict[str, Value] | Refusal:
         try:
             found = self._dictionary.key_values(pairs, partial(is_named, self._options.labels))
         except Refusal as error:
@@ -154,71 +247,27 @@ def _labels(labels: Labels, joined_by: str) -> Labels:
     return labels_of_pairs([*labels, (START_LINES, joined_by)], _MOST_LABELS) if joined_by else labels
 
 
-def _payload(profile: otlp.Profile, room: Room) -> Converted | None:
+def _payload(profile: otlp.Profile, reading: Reading, *, has_samples: bool) -> Converted | None:
     """Return the original of a profile if it is pprof; None if there is none. Raises NotPprof."""
     if not profile.original_payload:
         return None
     if profile.original_payload_format == _PPROF:
-        room.take("inflated_bytes", len(profile.original_payload))
+        reading.conversion.take_bytes(len(profile.original_payload))
         return Converted(profile.original_payload)
-    if not profile.samples:
+    if not has_samples:
         known = profile.original_payload_format[:50]
         raise NotPprof(f"the profile is only there in the format {known!r}: send its samples, or pprof")
     return None
 
 
-def _count(request: otlp.ExportRequest) -> int:
-    return sum(
-        len(scope.profiles) for resource in request.resource_profiles for scope in resource.scope_profiles
-    )
-
-
-def _from_protobuf(message: bytes, options: ExportOptions, limits: Limits) -> otlp.ExportRequest:
-    """Return the request. What it has is counted before: two bytes may become an object of a hundred."""
-    try:
-        _check_messages(message, options, limits)
-        return otlp.ExportRequest.FromString(message)
-    except (DecodeError, MalformedProfile) as error:
-        raise PushInvalid(f"the body isn't {_NAME}: {error}") from error
-
-
-def _check_messages(message: bytes, options: ExportOptions, limits: Limits) -> None:
-    """Raise PushInvalid, LimitExceeded, or MalformedProfile if the message isn't protobuf."""
-
-    def inside(spans: Sequence[tuple[int, int]], number: int) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
-        for begin, end in spans:
-            found += messages_in(message, begin, end, number, options.most_profiles + 1 - len(found))
-            _check_count(len(found), options)
-        return found
-
-    def check_attributes(spans: Sequence[tuple[int, int]], number: int) -> None:
-        count = sum(counts_in(message, *span)[number] for span in spans)
-        if count > _MOST_ATTRIBUTES:
-            raise PushInvalid(
-                f"resources or scopes have {count:,} attributes; the limit is {_MOST_ATTRIBUTES:,}"
-            )
-
-    whole = [(0, len(message))]
-    resources = inside(whole, 1)
-    check_attributes(inside(resources, 1), 1)
-    scopes = inside(resources, 2)
-    check_attributes(inside(scopes, 1), 3)
-    limits.check("samples", sum(counts_in(message, *profile)[2] for profile in inside(scopes, 2)))
-    for dictionary in inside(whole, 2):
-        counts = counts_in(message, *dictionary)
-        for number, limit in _TABLES:
-            limits.check(limit, counts[number])
-
-
-def _from_json(message: bytes, options: ExportOptions) -> otlp.ExportRequest:
-    """Return the request. Its fields have names, which are those of 1.10 in 1.8 and 1.9, too.
+def _from_json(text: bytes, options: ExportOptions) -> bytes:
+    """Return the request as protobuf. Its fields have names, which are those of 1.10 in 1.8 and 1.9, too.
 
     Its lists are counted before they are converted, which takes long. protobuf raises SystemError for the
     name of a field that isn't UTF-8.
     """
     try:
-        parsed = read_json(message)
+        parsed = read_json(text)
         resources = [*_listed(parsed, "resourceProfiles", "resource_profiles")]
         _check_count(len(resources), options)
         scopes = [
@@ -230,11 +279,10 @@ def _from_json(message: bytes, options: ExportOptions) -> otlp.ExportRequest:
         if any("sample" in profile for profile in profiles):
             raise PushInvalid(f"this is OTLP of version 1.7 or before; {READ}")
         request = json_format.ParseDict(parsed, otlp.ExportRequest(), ignore_unknown_fields=True)
+        return request.SerializeToString()
     except NOT_JSON as error:
         reason = str(error).encode(errors="backslashreplace").decode()  # it may quote half a surrogate pair
         raise PushInvalid(f"the body isn't {_NAME} as JSON: {reason}") from error
-    check_tables(request, has_samples=any(map(has_samples, request.resource_profiles)))
-    return request
 
 
 def _listed(message: dict[str, Any], *names: str) -> Iterator[dict[str, Any]]:

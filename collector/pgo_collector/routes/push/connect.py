@@ -33,6 +33,7 @@ _BOUND = BodyBound(_LARGEST_BODY)
 _LIMITS = Limits(compressed_bytes=_LARGEST_BODY, inflated_bytes=64 << 10)
 # Values of a JSON text, which are converted one by one; a query has few.
 _MOST_VALUES = 200_000
+_LONGEST_TEXT = 4 << 20
 _MOST_IN_QUERY = 5000
 # What json and json_format raise for what isn't the message.
 NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
@@ -74,8 +75,11 @@ def read_json(text: bytes, most: int = _MOST_VALUES) -> Any:
     """Return what a JSON text says. Raises what is in NOT_JSON, also for more than `most` values.
 
     They are counted first, with the separators in strings: an empty object has two bytes, and takes a hundred
-    times the memory.
+    times the memory. A long string takes ten times its own: an escape is an object, too, and one letter may
+    make four bytes of each byte.
     """
+    if len(text) > _LONGEST_TEXT:
+        raise ValueError(f"it is longer than {_LONGEST_TEXT:,} bytes; send protobuf, or less")
     if text.count(b",") + text.count(b"{") + text.count(b"[") > most:
         raise ValueError(f"it has more than {most:,} values; send protobuf, or less")
     return json.loads(text)

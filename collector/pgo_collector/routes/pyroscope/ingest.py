@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from pprof_merge import Header, Limits, MalformedProfile, inflate
-from pprof_merge.codec import GZIP_MAGIC, counts_in
+from pprof_merge.codec import GZIP_MAGIC, count_inside, counts_in
 from pprof_proto.profile_pb2 import Profile
 from starlette.datastructures import QueryParams
 
@@ -33,6 +33,9 @@ _PPROF = "pprof"
 _MOST_PARTS = 16
 # Values of the JSON about sample types: a profile has 100 types at most.
 _MOST_IN_CONFIG = 10_000
+
+# Messages and strings of a profile that is repaired, labels and lines among them, each an object.
+_MOST_REPAIRED = 400_000
 
 # How .NET's SDK is told: by what it says, or by a sample type that only it spells so.
 _DOTNET, _UNKNOWN = "dotnetspy", "unknown"
@@ -156,6 +159,9 @@ def _repaired(form: _Form, limits: Limits) -> _Form:
     content = inflate(form.profile, limits)
     try:
         counts = counts_in(content, 0, len(content))
+        nested = count_inside(content, 2, 3) + count_inside(content, 4, 4)
+        if sum(counts) + nested > _MOST_REPAIRED:
+            raise PushInvalid(f"a profile of .NET's SDK has more than {_MOST_REPAIRED:,} messages, the limit")
         for number, limit in enumerate(("samples", "mappings", "locations", "functions", "strings"), 2):
             limits.check(limit, counts[number])
         profile = Profile.FromString(content)

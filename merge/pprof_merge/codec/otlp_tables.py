@@ -1,0 +1,166 @@
+"""The dictionary of OTLP: where its entries are, which aren't read before a profile refers to them.
+
+The entry 0 of a table stands for "not set". mypyc compiles this module.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from librt.vecs import vec
+from mypy_extensions import i64
+
+from pprof_merge.codec.wire import FIXED64, LENGTH, VARINT, field, number_of, varint
+from pprof_merge.columns.vectors import zeros
+from pprof_merge.errors import MalformedProfile
+from pprof_merge.limits import Limits
+
+# The tables of a dictionary, by the numbers of their fields.
+MAPPING: Final[i64] = 1
+LOCATION: Final[i64] = 2
+FUNCTION: Final[i64] = 3
+STRING: Final[i64] = 5
+ATTRIBUTE: Final[i64] = 6
+STACK: Final[i64] = 7
+_N_TABLES: Final[i64] = 8
+_NAMES: Final = ("", "mapping", "location", "function", "", "string", "attribute", "stack")
+_LIMITS: Final = ("", "mappings", "locations", "functions", "", "strings", "labels", "samples")
+
+
+# The fields of a profile with its samples, and of a sample with its timestamps.
+SAMPLES: Final[i64] = 2
+TIMESTAMPS: Final[i64] = 5
+
+
+@final
+class DictionaryTables:
+    """The tables of a dictionary: for each entry, where its message or text begins in the request, and ends.
+
+    Table `t`, the number of its field, has `counts[t]` entries. Entry i is in the cells 2 * (firsts[t] + i)
+    and the next.
+    """
+
+    def __init__(self, data: bytes, dictionaries: list[tuple[int, int]], limits: Limits) -> None:
+        """Find the entries in all `dictionaries`. Raises LimitExceeded and MalformedProfile."""
+        self.data: bytes = data
+        self.counts: vec[i64] = zeros(_N_TABLES)
+        self.firsts: vec[i64] = zeros(_N_TABLES)
+        self.spans: vec[i64] = zeros(0)
+        counts, firsts = self.counts, self.firsts
+        for begin, end in dictionaries:
+            at: i64 = begin
+            while at < end:
+                tag, value, at = field(data, at, end)
+                if tag & 7 == LENGTH:
+                    if 0 < tag < 8 * _N_TABLES:
+                        counts[tag >> 3] += 1
+                    at += value
+        n: i64 = 0
+        for table in range(1, _N_TABLES):
+            firsts[table] = n
+            n += counts[table]
+            if _LIMITS[table]:
+                limits.check(_LIMITS[table], counts[table])
+        self.spans = spans = zeros(2 * n)
+        counts = zeros(_N_TABLES)
+        for begin, end in dictionaries:
+            at = begin
+            while at < end:
+                tag, value, at = field(data, at, end)
+                if tag & 7 == LENGTH:
+                    if 0 < tag < 8 * _N_TABLES:
+                        cell: i64 = 2 * (firsts[tag >> 3] + counts[tag >> 3])
+                        spans[cell], spans[cell + 1] = at, at + value
+                        counts[tag >> 3] += 1
+                    at += value
+
+    def entry(self, table: i64, index: i64) -> i64:
+        """Return the number of an entry among those of all tables. Raises MalformedProfile."""
+        if index < 0 or index >= self.counts[table]:
+            name = _NAMES[table]
+            raise MalformedProfile(
+                f"{name} {index} is not in the dictionary, whose table has {self.counts[table]} entries"
+            )
+        return self.firsts[table] + index
+
+    def count(self, table: i64) -> i64:
+        """Return how many entries a table has."""
+        return self.counts[table]
+
+    def content(self, table: i64, index: i64) -> bytes:
+        """Return an entry: its message, or its text. Raises MalformedProfile."""
+        cell: i64 = 2 * self.entry(table, index)
+        return self.data[self.spans[cell] : self.spans[cell + 1]]
+
+    def attributes_of_mapping(self, index: i64, most: i64) -> list[int]:
+        """Return the attributes of a mapping, `most` and one at most. Raises MalformedProfile."""
+        cell: i64 = 2 * self.entry(MAPPING, index)
+        at: i64 = self.spans[cell]
+        end: i64 = self.spans[cell + 1]
+        found: list[int] = []
+        while at < end:
+            tag, value, at = field(self.data, at, end)
+            stop: i64 = at + value if tag & 7 == LENGTH else at
+            if tag == 5 << 3:
+                found.append(int(value))
+            while tag == 5 << 3 | LENGTH and at < stop and len(found) <= most:
+                value, at = varint(self.data, at, stop)
+                found.append(int(value))
+            at = stop
+        return found[: most + 1]
+
+
+def without(data: bytes, at: i64, end: i64, number: i64) -> bytes:
+    """Return a message without its fields of a number that have a length. Raises MalformedProfile."""
+    kept: list[bytes] = []
+    begin: i64 = at
+    while at < end:
+        start: i64 = at
+        tag, value, at = field(data, at, end)
+        if tag & 7 == LENGTH:
+            at += value
+            if number_of(tag) == number:
+                if begin < start:
+                    kept.append(data[begin:start])
+                begin = at
+    kept.append(data[begin:end])
+    return b"".join(kept)
+
+
+def counted_as_values(data: bytes, begin: i64, end: i64, n_attributes: i64) -> tuple[bool, bool, bool]:
+    """Return what the numbers in the field 2 of a profile's samples are, which have no field 3 or 4.
+
+    These are whether a sample has numbers and no timestamps, whether each has as many as timestamps, and
+    whether any isn't one of `n_attributes`. Raises MalformedProfile.
+    """
+    are_alone, are_as_many, is_outside = False, True, False
+    while begin < end:
+        tag, value, begin = field(data, begin, end)
+        if tag & 7 != LENGTH:
+            continue
+        at: i64 = begin
+        begin += value
+        if number_of(tag) != SAMPLES:
+            continue
+        n: i64 = 0
+        n_times: i64 = 0
+        stop: i64 = begin
+        while at < stop:
+            tag, value, at = field(data, at, stop)
+            kind: i64 = tag & 7
+            last: i64 = at + value if kind == LENGTH else at
+            if number_of(tag) == TIMESTAMPS:
+                n_times += value >> 3 if kind == LENGTH else i64(1 if kind == FIXED64 else 0)
+            elif number_of(tag) == 2 and kind == VARINT:
+                n += 1
+                is_outside = is_outside or value < 0 or value >= n_attributes
+            elif number_of(tag) == 2:
+                while at < last:
+                    value, at = varint(data, at, last)
+                    n += 1
+                    is_outside = is_outside or value < 0 or value >= n_attributes
+            at = last
+        if n > 0:
+            are_alone = are_alone or n_times == 0
+            are_as_many = are_as_many and n == n_times
+    return are_alone, are_as_many, is_outside

@@ -1,0 +1,337 @@
+"""Bodies as large as they may be, with as much in each byte as each protocol allows; and how it reads them.
+
+They are written by hand: the classes of protobuf would take longer than what is measured.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from typing import NamedTuple, cast
+
+from pgo_collector.engine.pushes import PushedProfile, Unpack
+from pgo_collector.engine.start_lines import KnownFunction, StartLines, Tables
+from pgo_collector.model.series import Series
+from pgo_collector.routes.datadog.upload import UploadOptions, unpack_upload
+from pgo_collector.routes.otlp.unpack import unpack_export
+from pgo_collector.routes.parca.write_raw import WriteOptions, unpack_write_raw
+from pgo_collector.routes.push.naming import Sender
+from pgo_collector.routes.pyroscope.ingest import IngestOptions, unpack_ingest
+from pgo_collector.routes.pyroscope.push import PushOptions, unpack_push
+from pprof_merge import Limits
+
+from tests.collector.pushing import form
+from tests.collector.routes.hostile_bodies import export_options, upload
+
+FULL = 8 << 20
+_MIB = 1 << 20
+
+
+class Dense(NamedTuple):
+    """What makes a body, what reads it, and the memory that it may take, in MiB."""
+
+    make: Callable[[], bytes]
+    unpack: Unpack
+    megabytes: int = 100
+
+
+def _varint(value: int) -> bytes:
+    written = bytearray()
+    while value >= 128:
+        written.append(value & 127 | 128)
+        value >>= 7
+    return bytes((*written, value))
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _numbers(field: int, values: Iterable[int]) -> bytes:
+    return _message(field, b"".join(map(_varint, values)))
+
+
+def _every(field: int, messages: Iterable[bytes]) -> bytes:
+    return b"".join(_message(field, message) for message in messages)
+
+
+# OTLP
+
+_STRINGS = (b"", b"thread.name", b"f", b"process.executable.build_id.gnu", b"pprof.location.is_folded")
+
+
+class _Known:
+    """A table that knows all functions."""
+
+    known = KnownFunction(7, is_uploaded=True)
+
+    def find(self, *_: str) -> _Known:
+        """Return a function."""
+        return self
+
+    def has(self, *_: int) -> bool:
+        """Return whether a line is in it."""
+        return True
+
+
+class _KnownTables:
+    """Tables of all builds."""
+
+    def versions(self, *_: object) -> Mapping[str, str]:
+        """Return one."""
+        return {"a": "1"}
+
+    def read(self, *_: object) -> StartLines:
+        """Return a table."""
+        return cast("StartLines", _Known())
+
+
+def _sample(stack: int, attributes: Iterable[int] = ()) -> bytes:
+    return _message(2, _number(1, stack) + _numbers(2, attributes) + _numbers(4, [1]))
+
+
+def _text(key: int, text: bytes) -> bytes:
+    """Return an attribute of the dictionary."""
+    return _number(1, key) + _message(2, _message(1, text))
+
+
+def _location(function: int, mapping: int = 0) -> bytes:
+    return _number(1, mapping) + _number(2, 5) + _message(3, _number(1, function) + _number(2, 9))
+
+
+def _in_stacks(locations: int, size: int = 100) -> list[bytes]:
+    """Return stacks that have all locations once."""
+    return [_numbers(1, range(first, first + size)) for first in range(1, locations - size + 2, size)]
+
+
+def _export(
+    profiles: Iterable[bytes],
+    stacks: Iterable[bytes] = (b"\x0a\x01\x01",),
+    *,
+    locations: Iterable[bytes] = (_location(1),),
+    functions: Iterable[bytes] = (b"\x08\x02",),
+    attributes: Iterable[bytes] = (),
+    mappings: Iterable[bytes] = (),
+    strings: Iterable[bytes] = (),
+    resource: bytes = b"",
+) -> bytes:
+    """Return a request; the tables get an entry 0."""
+    tables = (1, mappings), (2, locations), (3, functions), (6, attributes), (7, stacks)
+    dictionary = b"".join(_every(number, (b"", *table)) for number, table in tables)
+    dictionary += _every(5, (*_STRINGS, *strings))
+    scope = _every(2, profiles)
+    body = _message(1, _message(1, resource) + _message(2, scope)) + _message(2, dictionary)
+    assert len(body) <= FULL, len(body)
+    return body
+
+
+def _samples_of_stacks() -> bytes:
+    count = 400_000
+    return _export([b"".join(map(_sample, range(1, count + 1)))], [b"\x0a\x01\x01"] * count)
+
+
+def _samples_of_a_stack() -> bytes:
+    return _export([_sample(1) * 1000] * 450)
+
+
+def _labels() -> bytes:
+    count = 39_000
+    samples = (_sample(1, [1 + at % count, 1 + at * 7 % count]) for at in range(240_000))
+    return _export([b"".join(samples)], attributes=[_text(1, b"%x" % at) for at in range(count)])
+
+
+def _keys_and_functions() -> bytes:
+    """Return a request of which every part is as large as may be beside the others."""
+    keys, count = 39_000, 90_000
+    strings = [b"f%x" % at for at in range(count)] + [b"process.context.label.%x" % at for at in range(keys)]
+    first = len(_STRINGS)
+    return _export(
+        [b"".join(_sample(1 + at % (count // 2), [1 + at]) for at in range(keys))],
+        _in_stacks(count, 2),
+        locations=map(_location, range(1, count + 1)),
+        functions=[_number(1, first + at) for at in range(count)],
+        attributes=[_text(first + count + at, b"a") for at in range(keys)],
+        strings=strings,
+    )
+
+
+def _locations() -> bytes:
+    count = 400_000
+    stacks = _in_stacks(count)
+    return _export(
+        [b"".join(map(_sample, range(1, len(stacks) + 1)))], stacks, locations=[b"\x1a\x02\x08\x01"] * count
+    )
+
+
+def _folded() -> bytes:
+    count = 39_000
+    stacks = _in_stacks(count)
+    return _export(
+        [b"".join(map(_sample, range(1, len(stacks) + 1)))],
+        stacks,
+        locations=[b"\x1a\x02\x08\x01" + _numbers(4, [1 + at]) for at in range(count)],
+        attributes=[_number(1, 4) + b"\x12\x02\x10\x01"] * count,
+    )
+
+
+def _profiles_of_a_deep_stack() -> bytes:
+    count = 490_000
+    return _export(
+        [_sample(1)] * 999, [_numbers(1, range(1, count + 1))], locations=[b"\x1a\x02\x08\x01"] * count
+    )
+
+
+def _profiles_of_many_mappings() -> bytes:
+    count = 9_900
+    stacks = _in_stacks(count)
+    return _export(
+        [b"".join(map(_sample, range(1, len(stacks) + 1)))] * 40,
+        stacks,
+        locations=[_location(1, at) for at in range(1, count + 1)],
+        attributes=[_text(3, b"%x" % at) for at in range(count)],
+        mappings=[_number(1, at) + _numbers(5, [at]) for at in range(1, count + 1)],
+        strings=[b"f"] * 400_000,
+    )
+
+
+def _mappings_with_attributes() -> bytes:
+    count = 9_900
+    return _export(
+        [b"".join(map(_sample, range(1, count // 100 + 1)))],
+        _in_stacks(count),
+        locations=[_location(1, at) for at in range(1, count + 1)],
+        attributes=[_text(3, b"%x" % at) for at in range(120)],
+        mappings=[_numbers(5, [1 + at % 120 for at in range(249)])] * count,
+    )
+
+
+def _empty_values() -> bytes:
+    """Return a request with an attribute of four million empty values."""
+    values = _message(2, _message(5, b"\x0a\0" * (4 * _MIB - 100)))
+    return _export([_sample(1)], resource=_message(1, _message(1, b"host.name") + values))
+
+
+def _empty_values_of_many() -> bytes:
+    values = _message(1, _message(1, b"host.name") + _message(2, _message(5, b"\x0a\0" * (100 << 10))))
+    return _export([_sample(1)], resource=values * 40)
+
+
+# pprof
+
+_LABEL = _message(3, _number(1, 1) + _number(2, 2))
+
+
+def _profile(
+    samples: bytes,
+    locations: Iterable[bytes] = (b"", b""),
+    functions: int = 1,
+    types: Iterable[bytes] = (b"a",),
+) -> bytes:
+    """Return a profile; locations and functions get ids."""
+    strings = (b"", b"a", b"n", *types)
+    of_types = [_number(1, 3 + at) + _number(2, 2) for at, _ in enumerate(types)]
+    numbered = [_number(1, at) + location for at, location in enumerate(locations, 1)]
+    of_functions = [_number(1, at) + _number(2, 1) for at in range(1, functions + 1)]
+    return _every(1, of_types) + samples + _every(4, numbered) + _every(5, of_functions) + _every(6, strings)
+
+
+@cache
+def _profile_of_samples() -> bytes:
+    return _profile(_message(2, _numbers(1, [1]) + _numbers(2, [1]) + _LABEL) * 490_000)
+
+
+@cache
+def _profile_of_frames() -> bytes:
+    sample = _message(2, _numbers(1, [1, 2] * 16) + _numbers(2, [1]))
+    return _profile(sample * 62_000)
+
+
+@cache
+def _profile_of_locations() -> bytes:
+    count = 300_000
+    line = [_message(4, _number(1, at) + _number(2, 1)) for at in range(1, count + 1)]
+    return _profile(_message(2, _numbers(1, [1]) + _numbers(2, [1])), line, count)
+
+
+def _profile_of_types() -> bytes:
+    types = [b"samples", b"cpu", b"wall", b"alloc", b"heap", b"lock", b"exception", b"timeline", b"gpu", b"z"]
+    sample = _message(2, _numbers(1, [1]) + _numbers(2, [1] * 10) + _LABEL)
+    return _profile(sample * 149_000, types=types)
+
+
+def _profile_of_empty_labels() -> bytes:
+    return _profile(_message(2, b"\x1a\0" * (4 * _MIB - 1000)))
+
+
+def _dotnet(profile: bytes) -> bytes:
+    return form(profile=profile[: FULL - 1000], sample_type_config=b"{}")[0]
+
+
+def _series(field: int, profile: bytes) -> bytes:
+    """Return a request of one series with a profile, for Push or WriteRaw."""
+    label = _message(1, _message(1, b"__name__") + _message(2, b"process_cpu"))
+    labels = label if field == 1 else _message(1, label)
+    return _message(field, labels + _message(2, _message(1, profile)))
+
+
+def _uploaded(profile: bytes) -> bytes:
+    return upload("a:b", {"a.pprof": profile})
+
+
+def _unpack_submit(content: bytes, _: Limits) -> list[PushedProfile]:
+    return [PushedProfile(content, lambda *_: Series("a", "cpu", ()))]
+
+
+_PROFILES = {"samples": _profile_of_samples, "frames": _profile_of_frames, "locations": _profile_of_locations}
+
+
+def dense_bodies() -> Iterator[tuple[str, Dense]]:
+    """Yield the name of each shape, and the shape."""
+    export = partial(unpack_export, export_options(is_json=False))
+    known = cast("Tables", _KnownTables())
+    joined = partial(unpack_export, export_options(is_json=False)._replace(start_lines=known))
+    for make in (
+        _samples_of_stacks, _samples_of_a_stack, _labels, _keys_and_functions, _locations, _folded,
+        _profiles_of_a_deep_stack, _profiles_of_many_mappings, _mappings_with_attributes, _empty_values,
+        _empty_values_of_many,
+    ):  # fmt: skip
+        name = make.__name__.strip("_").replace("_", " ")
+        yield f"otlp, {name}", Dense(make, export)
+        if make in {_keys_and_functions, _locations, _profiles_of_many_mappings}:
+            yield f"otlp of a known build, {name}", Dense(make, joined, 110)
+    export_json = partial(unpack_export, export_options(is_json=True))
+    push, push_json = (partial(unpack_push, PushOptions(as_json, 100, Sender())) for as_json in (False, True))
+    write = partial(unpack_write_raw, WriteOptions(100, Sender()))
+    of_dotnet = (("service_name", "a"), ("pyroscope_spy", "dotnetspy"))
+    ingest = partial(unpack_ingest, IngestOptions(of_dotnet, None, "", form()[1], Sender()))
+    split = partial(unpack_upload, UploadOptions("xYz", 100, "", Sender()))
+    wide = '["😀' + "a" * (FULL - 100) + '"]'
+    escapes = '["' + "\\ud800" * (FULL // 6 - 100) + '"]'
+    for name, text in (("wide letters", wide), ("escapes", escapes)):
+        yield f"otlp json, {name}", Dense(partial(_in_json, "dictionary", text), export_json)
+        yield f"push json, {name}", Dense(partial(_in_json, "series", text), push_json)
+    for name, of in _PROFILES.items():
+        yield f"submit, {name}", Dense(of, _unpack_submit)
+        yield (
+            f"submit, gzip of {name}",
+            Dense(_then(of, partial(gzip.compress, compresslevel=1)), _unpack_submit),
+        )
+        yield f"push, {name}", Dense(_then(of, partial(_series, 1)), push)
+        yield f"write raw, {name}", Dense(_then(of, partial(_series, 2)), write)
+        yield f"ingest of .NET, {name}", Dense(_then(of, _dotnet), ingest)
+        yield f"datadog, {name}", Dense(_then(of, _uploaded), split, 150)
+    yield "ingest of .NET, empty labels", Dense(_then(_profile_of_empty_labels, _dotnet), ingest)
+    yield "datadog, nine types", Dense(_then(_profile_of_types, _uploaded), split)
+
+
+def _then(make: Callable[[], bytes], wrap: Callable[[bytes], bytes]) -> Callable[[], bytes]:
+    return lambda: wrap(make())
+
+
+def _in_json(name: str, text: str) -> bytes:
+    return f'{{"{name}":{text}}}'.encode()
