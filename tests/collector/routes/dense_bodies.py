@@ -6,6 +6,7 @@ They are written by hand: the classes of protobuf would take longer than what is
 from __future__ import annotations
 
 import gzip
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import NamedTuple, cast
@@ -29,7 +30,7 @@ _MIB = 1 << 20
 
 
 class Dense(NamedTuple):
-    """What makes a body, what reads it, and the memory that it may take, in MiB."""
+    """A shape: what makes a body, what reads it, and the memory that it may take, in MiB."""
 
     make: Callable[[], bytes]
     unpack: Unpack
@@ -279,6 +280,11 @@ def _series(field: int, profile: bytes) -> bytes:
     return _message(field, labels + _message(2, _message(1, profile)))
 
 
+def _series_in_json(profile: bytes) -> bytes:
+    labels, content = '[{"name":"__name__","value":"process_cpu"}]', b64encode(profile).decode()
+    return _in_json("series", f'[{{"labels":{labels},"samples":[{{"rawProfile":"{content}"}}]}}]')
+
+
 def _uploaded(profile: bytes) -> bytes:
     return upload("a:b", {"a.pprof": profile})
 
@@ -315,6 +321,12 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
     for name, text in (("wide letters", wide), ("escapes", escapes)):
         yield f"otlp json, {name}", Dense(partial(_in_json, "dictionary", text), export_json)
         yield f"push json, {name}", Dense(partial(_in_json, "series", text), push_json)
+    lines = '[{"lines":[' + ",".join(['{"functionIndex":1}'] * 99_900) + "]}]"
+    yield (
+        "otlp json, lines",
+        Dense(partial(_in_json, "dictionary", f'{{"locationTable":{lines}}}'), export_json),
+    )
+    yield "push json, frames", Dense(_then(_profile_of_frames, _series_in_json), push_json)
     for name, of in _PROFILES.items():
         yield f"submit, {name}", Dense(of, _unpack_submit)
         yield (

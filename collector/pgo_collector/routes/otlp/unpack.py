@@ -30,9 +30,10 @@ from pgo_collector.routes.otlp.versions import READ, is_before_1_10
 from pgo_collector.routes.push.connect import NOT_JSON, read_json
 from pgo_collector.routes.push.naming import Sender, Target
 
-# Attributes of all resources and scopes, and those in the dictionary, each of which takes longer.
+# Attributes of all resources and scopes; and the bytes that a request may have for each attribute in its
+# dictionary, which takes longer: 41,943 of them by default.
 _MOST_ATTRIBUTES = 100_000
-_MOST_SHARED = 40_000
+_BYTES_OF_SHARED = 200
 # The fields of a dictionary with its attributes and its stacks, and of a profile with its samples.
 _ATTRIBUTES, _STACKS, _SAMPLES = 6, 7, 2
 # How many times larger than their request the profiles in it may be, besides some bytes.
@@ -148,8 +149,11 @@ def _reading(
     """
     dictionaries = messages_in(message, 0, len(message), 2, len(message))
     tables = DictionaryTables(message, dictionaries, limits)
-    if (count := tables.count(_ATTRIBUTES)) > _MOST_SHARED:
-        raise PushInvalid(f"the dictionary has {count:,} attributes; the limit is {_MOST_SHARED:,}")
+    most = limits.inflated_bytes // _BYTES_OF_SHARED
+    if (count := tables.count(_ATTRIBUTES)) > most:
+        raise PushInvalid(
+            f"the dictionary has {count:,} attributes; the limit is {most:,} (PGOF_MAX_INFLATED_BYTES)"
+        )
     profiles = [profile for resource in resources for scope in resource.scopes for profile in scope.profiles]
     if samples := sum(counts_in(message, *profile)[_SAMPLES] for profile in profiles):
         limits.check("samples", samples)
