@@ -28,5 +28,5 @@ process.stdin.resume();
 process.stdin.on('end', () => { isEnded = true; process.exit(0); });
 (function work() {
   countInJavaScript(2_000_000);
-  if (!isEnded) setImmediate(work);
+  if (!isEnded) setTimeout(work, 20); // most of a core is left to the tests beside it
 }());
