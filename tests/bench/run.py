@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 import traceback
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tests.bench import corpus, machine, report
@@ -72,8 +73,10 @@ def main() -> int:
     profiles = corpus.describe(sources)
     failed = []
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         rig = Rig(sources, Path(scratch), options.scale, options.profefe)
+        if options.scale > 1:  # what starts cost isn't the question then
+            _fork_collectors(stack)
         for name in GROUPS if not options.groups else filter(options.groups.__contains__, GROUPS):
             stamp = f"{machine.stamp()} Made of {profiles}."
             progress(f"group {name}: {stamp}")
@@ -89,6 +92,15 @@ def main() -> int:
     if failed:
         progress(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
+
+
+def _fork_collectors(stack: ExitStack) -> None:
+    """Start collectors as forks of one process, which ends with the stack."""
+    # Imported here, since they make this process too large to measure the memory of small programs.
+    from tests.server import Server  # noqa: PLC0415
+    from tests.zygote import Zygote  # noqa: PLC0415
+
+    Server.launcher = stack.enter_context(closing(Zygote()))
 
 
 if __name__ == "__main__":
