@@ -100,6 +100,8 @@ def test_the_form_to_sign_in_is_without_faults(browser: Browser, server: Server,
 
 def test_from_the_services_to_a_call(person: Person) -> None:
     page = person.page
+    page.context.clear_cookies()
+    person.sign_in()
     page.get_by_role("region", name="Services").get_by_role("link", name="apisvc").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("apisvc")
     choose(page, "net/http.HandlerFunc.ServeHTTP")
@@ -496,6 +498,7 @@ def test_a_link_from_another_site_finds_who_is_signed_in(person: Person) -> None
 
 def test_signing_out(person: Person) -> None:
     page = person.page
+    page.goto("/ui/")
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Key")).to_be_visible()
     page.goto(SERVICE)
