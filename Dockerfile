@@ -1,15 +1,16 @@
 # The collector, from the locks alone. The second stage holds what runs, and nothing that builds.
 
 FROM python:3.11-slim-bookworm AS build
+# As in agent/Dockerfile, so that both images share these layers.
+COPY requirements/build.txt /src/requirements/
+RUN python -m venv /opt/build \
+    && /opt/build/bin/pip install --no-cache-dir --no-compile --require-hashes -r /src/requirements/build.txt
 # The compiler of the merge engine; Python's headers are in the image. apt installs the versions of one release
 # of Debian, which the base image names.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
-COPY requirements/build.txt /src/requirements/
-RUN python -m venv /opt/build \
-    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r /src/requirements/build.txt
 COPY requirements/collector.txt /src/requirements/
 RUN python -m venv --without-pip /opt/pgo-collector \
     && /opt/build/bin/pip --python /opt/pgo-collector/bin/python install --no-cache-dir --require-hashes \
