@@ -7,9 +7,10 @@ BIN := .venv/bin
 SERVED := proto merge collector
 # Modules are compiled when they are first imported, which most never are.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
-# Each worker of pytest imports all tests first, which takes 10 s of CPU time. `make test` computes; much of the rest waits.
+# Each worker of pytest imports all tests first and has servers of its own, which takes 10 to 20 s of CPU time. `make test`
+# computes; much of the rest waits.
 FEW_WORKERS := $(shell expr 1 + $$(nproc))
-MANY_WORKERS := $(shell expr 3 \* $$(nproc))
+MANY_WORKERS := $(shell expr 2 \* $$(nproc))
 PYTEST = $(BIN)/python -m pytest --dist=worksteal --numprocesses=$(or $(WORKERS),$(1))
 # A stage of `make test-all` keeps the names of its failed tests and its report apart from other stages.
 STAGE = $(PYTEST) -o cache_dir=.dev/cache/$@ --junitxml=.dev/$@.xml

@@ -18,6 +18,7 @@ from pprof_merge.formats import FORMATS
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
 RULES = b"# what the runtime does by itself\ndrop runtime.gcBgMarkWorker\nnoinline runtime.mallocgc\n"
 
 

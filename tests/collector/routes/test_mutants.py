@@ -28,9 +28,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("name", SENDERS)
-@pytest.mark.parametrize("count", [40, pytest.param(400, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [40, pytest.param(120, marks=pytest.mark.exhaustive)])
 def test_a_mutated_request_is_answered_or_refused(server: Server, name: str, count: int) -> None:
-    """`make campaign ARGS=senders` sends any number."""
+    """`make campaign ARGS=senders`, which CI runs too, sends any number."""
     seen: Counter[str] = Counter()
     for seed in range(count):
         reply = SENDERS[name](server, Random(seed))  # noqa: S311 - nothing secret

@@ -149,6 +149,7 @@ def test_who_proves_no_key_is_served_and_not_traced(server: Server) -> None:
     )
 
 
+@pytest.mark.any_store
 @pytest.mark.parametrize(
     ("told", "least"),
     [
@@ -182,6 +183,7 @@ def osprofiler() -> ModuleType:
     return import_module("osprofiler")
 
 
+@pytest.mark.any_store
 def test_headers_that_osprofiler_makes_are_accepted(
     server: Server, tmp_path: Path, osprofiler: ModuleType
 ) -> None:
@@ -206,6 +208,7 @@ def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode()
 
 
+@pytest.mark.any_store
 def test_osprofilers_own_middleware_takes_our_headers(osprofiler: ModuleType) -> None:
     seen = []
 
@@ -308,6 +311,7 @@ def test_a_share_of_what_the_server_does_on_its_own_is_traced(tmp_path: Path) ->
         check_times(found[name].spans)
 
 
+@pytest.mark.any_store
 def test_keys_rotate_without_a_gap(tmp_path: Path) -> None:
     server = tracing(tmp_path)
     keys = tmp_path / "trace_keys"
@@ -328,6 +332,7 @@ def test_keys_rotate_without_a_gap(tmp_path: Path) -> None:
         assert "PGO-Trace" in server.client.get("/healthz", headers=signed(OLD_KEY)[1]).headers
 
 
+@pytest.mark.any_store
 def test_no_server_starts_with_a_key_that_anyone_knows(tmp_path: Path) -> None:
     server = tracing(tmp_path)
     (tmp_path / "trace_keys").write_text("SECRET_KEY\n")
@@ -362,6 +367,7 @@ def break_device(path: Path) -> None:
     path.symlink_to("/dev/full")
 
 
+@pytest.mark.any_store
 @pytest.mark.parametrize(
     "break_",
     [
@@ -388,6 +394,7 @@ def test_a_broken_trace_store_costs_traces_and_no_submit(tmp_path: Path, break_:
     assert before is None or (server.data / FILE).stat().st_size == before
 
 
+@pytest.mark.any_store
 def test_a_trace_store_that_is_deleted_is_made_again(tmp_path: Path) -> None:
     with tracing(tmp_path) as server:
         kept(server, _traced(server))
@@ -405,6 +412,7 @@ def test_a_trace_store_that_is_deleted_is_made_again(tmp_path: Path) -> None:
         kept(server, _traced(server))
 
 
+@pytest.mark.any_store
 def test_a_full_disk_costs_traces_and_no_submit(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "1m") as disk:
         server = tracing(tmp_path / "home")
@@ -448,6 +456,7 @@ def command(
     return run
 
 
+@pytest.mark.any_store
 def test_the_commands_show_what_is_kept(server: Server, command: Callable[..., str]) -> None:
     trace = _traced(server)
     kept(server, trace)
@@ -471,6 +480,7 @@ def test_the_commands_show_what_is_kept(server: Server, command: Callable[..., s
     assert "no trace" in command("trace", "show", "0" * 32, code=2)
 
 
+@pytest.mark.any_store
 def test_traces_are_written_as_a_profile_that_a_collector_takes(
     server: Server, command: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -484,6 +494,7 @@ def test_traces_are_written_as_a_profile_that_a_collector_takes(
     assert "no traces" in command("trace", "profile", str(file), "--service", "nobody-at-all", code=2)
 
 
+@pytest.mark.any_store
 @pytest.mark.parametrize("kind", [(), ("--osprofiler",)])
 def test_what_the_sign_command_prints_has_a_request_traced(
     server: Server, command: Callable[..., str], kind: tuple[str, ...]
@@ -494,6 +505,7 @@ def test_what_the_sign_command_prints_has_a_request_traced(
     assert f"pgo-collector trace show {answer.headers['PGO-Trace']}\n" in said
 
 
+@pytest.mark.any_store
 def test_without_traces_the_commands_say_what_is_missing(tmp_path: Path) -> None:
     server = Server(tmp_path)
     assert "there are no traces" in server.run("trace", "list").stderr
