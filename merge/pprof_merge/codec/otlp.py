@@ -41,13 +41,16 @@ from pprof_merge.codec.wire import (
 from pprof_merge.codec.writer import StringTable, Writer, fields_size, put_fields
 from pprof_merge.columns.tables import Table
 from pprof_merge.columns.vectors import room, wrapped, zeros
-from pprof_merge.errors import MalformedProfile
+from pprof_merge.errors import LimitExceeded, MalformedProfile
 from pprof_merge.limits import Limits
 
 _MOST: Final[i64] = 0x7FFFFFFFFFFFFFFF
 _ID_BITS: Final[i64] = 0xFFFFFFFF
 # More weight of a sample makes no difference to what is asked of its locations; sums stay within 63 bits.
 _HEAVIEST: Final[i64] = 0xFFFFFFFFFF
+# How often as many bytes of the dictionary may be read as the profiles may have. What isn't written, such as
+# unknown fields, takes time, too.
+_TIMES_READ: Final[i64] = 8
 # Pieces of output are as long as they get.
 _WHOLE: Final[i64] = 1 << 40
 
@@ -87,11 +90,13 @@ class Conversion:
         self.n_frames: i64 = 0
         self.n_lines: i64 = 0
         self.n_bytes: i64 = 0
+        self.n_read: i64 = 0
         self.most_samples: i64 = limits.samples
         self.most_labels: i64 = limits.labels
         self.most_frames: i64 = limits.frames
         self.most_lines: i64 = limits.lines
         self.most_bytes: i64 = limits.inflated_bytes
+        self.most_read: i64 = _TIMES_READ * self.most_bytes
         self.most_nested: i64 = limits.nested_messages
         # For each attribute 0 until something is said of it; 1 if it becomes no label, 2 if it does; the same
         # of what `folded_of` says.
@@ -237,13 +242,19 @@ class Conversion:
             self.kept[attribute] = u8(1 if label is None else 2)
         return self.kept[attribute] == 2
 
+    def taken(self, entry: i64) -> tuple[i64, i64]:
+        """Return where an entry begins, and ends, which is then read: for each profile or sample again."""
+        spans = self.tables.spans
+        self.n_read += spans[2 * entry + 1] - spans[2 * entry]
+        if self.n_read > self.most_read:
+            raise LimitExceeded("inflated_bytes", int(self.most_bytes), "the dictionary is read too often")
+        return spans[2 * entry], spans[2 * entry + 1]
+
     def count_frames(self, stack: i64) -> i64:
         """Return how many locations a stack has."""
         if stack == 0:
             return 0
-        cell: i64 = 2 * self.tables.entry(STACK, stack)
-        at: i64 = self.tables.spans[cell]
-        end: i64 = self.tables.spans[cell + 1]
+        at, end = self.taken(self.tables.entry(STACK, stack))
         n: i64 = 0
         while at < end:
             tag, value, at = field(self.data, at, end)
@@ -258,15 +269,14 @@ class Conversion:
         if stack == 0:
             return 0
         tables = self.tables
-        cell: i64 = 2 * tables.entry(STACK, stack)
-        at: i64 = tables.spans[cell]
-        end: i64 = tables.spans[cell + 1]
+        at, end = self.taken(tables.entry(STACK, stack))
         n: i64 = 0
         while at < end:
             tag, value, at = field(self.data, at, end)
             kind: i64 = tag & 7
             if number_of(tag) == 1 and (kind == LENGTH or kind == VARINT):
-                self.frames = room(self.frames, n + (value if kind == LENGTH else i64(1)))
+                more: i64 = count_varints(self.data, at, at + value) if kind == LENGTH else i64(1)
+                self.frames = room(self.frames, n + more)
                 if kind == LENGTH:
                     n = read_packed(self.data, at, at + value, self.frames, n)
                 else:
@@ -312,8 +322,8 @@ class Conversion:
     def function(self, index: i64) -> tuple[bytes, bytes, int]:
         """Return the name, the file and the start line of a function."""
         cells, tables = self.cells, self.tables
-        cell: i64 = 2 * tables.entry(FUNCTION, index)
-        read_scalars(self.data, tables.spans[cell], tables.spans[cell + 1], cells, 0, 4)
+        at, end = self.taken(tables.entry(FUNCTION, index))
+        read_scalars(self.data, at, end, cells, 0, 4)
         name = tables.content(STRING, cells[0]) if cells[0] != 0 else b""
         filename = tables.content(STRING, cells[2]) if cells[2] != 0 else b""
         return name, filename, int(cells[3])
@@ -447,9 +457,7 @@ class Conversion:
         folded, as in pprof.
         """
         data, cells = self.data, self.cells
-        cell: i64 = 2 * self.tables.entry(LOCATION, index)
-        at: i64 = self.tables.spans[cell]
-        end: i64 = self.tables.spans[cell + 1]
+        at, end = self.taken(self.tables.entry(LOCATION, index))
         n: i64 = 0
         n_attributes: i64 = 0
         folded: i64 = 1
@@ -547,9 +555,7 @@ class Conversion:
             self.ids[entry] = self.profile << 32 | self.n_mappings
             self.mappings = cells = room(self.mappings, first + 10)
             self.told = told = room(self.told, 4 * self.n_mappings)
-            spans = self.tables.spans
-            at: i64 = spans[2 * entry]
-            end: i64 = spans[2 * entry + 1]
+            at, end = self.taken(entry)
             for k in range(1, 5):
                 cells[first + k] = 0
             while at < end:
@@ -584,8 +590,9 @@ class Conversion:
             given = self.known_ids.get((int(index), int(start_line)))
             if given is not None:
                 return given
-        cells, spans = zeros(5), self.tables.spans
-        read_scalars(self.data, spans[2 * entry], spans[2 * entry + 1], cells, 1, 4)
+        cells = zeros(5)
+        at, end = self.taken(entry)
+        read_scalars(self.data, at, end, cells, 1, 4)
         for k in range(1, 4):
             cells[k] = self.string(cells[k])
         self.n_functions += 1

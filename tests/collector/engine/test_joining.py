@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.folder import FolderStorage
+from pgo_collector.engine.pushes import PushedProfile
 from pgo_collector.engine.start_lines import (
     Additions,
     Function,
@@ -24,6 +25,7 @@ from pgo_collector.engine.start_lines import (
     Tables,
     learn_start_lines,
 )
+from pgo_collector.routes.otlp import joining
 from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export
 from pgo_collector.routes.push.naming import Sender
 from pprof_merge import Limits
@@ -241,6 +243,33 @@ def test_a_function_is_looked_up_once_in_a_request(tmp_path: Path, monkeypatch: 
     )
     assert len(unpack_export(options, request.body, Limits())) == 20
     assert looked_up == ["main.f"]
+
+
+def test_a_request_looks_up_so_many_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Profiles beyond the bound get no start lines, and are stored like any other."""
+    monkeypatch.setattr(joining, "_MOST_STEPS", 1000)
+    table(tmp_path, 0, main_f=10)
+    looked_up: list[str] = []
+    monkeypatch.setattr(StartLines, "find", lambda _self, name, _file: looked_up.append(name))
+    request = Export()
+    request.resource({"service.name": "s"})
+    for number in range(5):
+        request.profile().time_unix_nano = LATER
+        for line in range(200):
+            frame = f"main.f{number}.{line}", "/a.go", 1
+            request.sample([frame], timestamps=1, mapping=request.mapping("main", BUILD))
+    tables = Tables(FolderStorage(tmp_path, tmp_path), Copies(tmp_path, 0))
+    options = ExportOptions(
+        is_json=False,
+        most_profiles=100,
+        labels=frozenset(),
+        sample_labels=frozenset(),
+        sender=Sender(),
+        start_lines=tables,
+    )
+    profiles = unpack_export(options, request.body, Limits())
+    assert [type(profile) for profile in profiles] == [PushedProfile] * 5
+    assert 0 < len(looked_up) < 500
 
 
 def test_a_table_only_grows_and_never_changes(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from pprof_merge import Limits
 
 from tests.collector.pushing import form
 from tests.collector.routes.hostile_bodies import export_options, upload
+from tests.oracle.wire import number, record, varint
 
 FULL = 8 << 20
 _MIB = 1 << 20
@@ -37,28 +38,12 @@ class Dense(NamedTuple):
     megabytes: int = 100
 
 
-def _varint(value: int) -> bytes:
-    written = bytearray()
-    while value >= 128:
-        written.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*written, value))
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _message(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
-
-
 def _numbers(field: int, values: Iterable[int]) -> bytes:
-    return _message(field, b"".join(map(_varint, values)))
+    return record(field, b"".join(map(varint, values)))
 
 
 def _every(field: int, messages: Iterable[bytes]) -> bytes:
-    return b"".join(_message(field, message) for message in messages)
+    return b"".join(record(field, message) for message in messages)
 
 
 # OTLP
@@ -93,16 +78,16 @@ class _KnownTables:
 
 
 def _sample(stack: int, attributes: Iterable[int] = ()) -> bytes:
-    return _message(2, _number(1, stack) + _numbers(2, attributes) + _numbers(4, [1]))
+    return record(2, number(1, stack) + _numbers(2, attributes) + _numbers(4, [1]))
 
 
 def _text(key: int, text: bytes) -> bytes:
     """Return an attribute of the dictionary."""
-    return _number(1, key) + _message(2, _message(1, text))
+    return number(1, key) + record(2, record(1, text))
 
 
 def _location(function: int, mapping: int = 0) -> bytes:
-    return _number(1, mapping) + _number(2, 5) + _message(3, _number(1, function) + _number(2, 9))
+    return number(1, mapping) + number(2, 5) + record(3, number(1, function) + number(2, 9))
 
 
 def _in_stacks(locations: int, size: int = 100) -> list[bytes]:
@@ -123,10 +108,10 @@ def _export(
 ) -> bytes:
     """Return a request; the tables get an entry 0."""
     tables = (1, mappings), (2, locations), (3, functions), (6, attributes), (7, stacks)
-    dictionary = b"".join(_every(number, (b"", *table)) for number, table in tables)
+    dictionary = b"".join(_every(of, (b"", *table)) for of, table in tables)
     dictionary += _every(5, (*_STRINGS, *strings))
     scope = _every(2, profiles)
-    body = _message(1, _message(1, resource) + _message(2, scope)) + _message(2, dictionary)
+    body = record(1, record(1, resource) + record(2, scope)) + record(2, dictionary)
     assert len(body) <= FULL, len(body)
     return body
 
@@ -155,7 +140,7 @@ def _keys_and_functions() -> bytes:
         [b"".join(_sample(1 + at % (count // 2), [1 + at]) for at in range(keys))],
         _in_stacks(count, 2),
         locations=map(_location, range(1, count + 1)),
-        functions=[_number(1, first + at) for at in range(count)],
+        functions=[number(1, first + at) for at in range(count)],
         attributes=[_text(first + count + at, b"a") for at in range(keys)],
         strings=strings,
     )
@@ -176,7 +161,7 @@ def _folded() -> bytes:
         [b"".join(map(_sample, range(1, len(stacks) + 1)))],
         stacks,
         locations=[b"\x1a\x02\x08\x01" + _numbers(4, [1 + at]) for at in range(count)],
-        attributes=[_number(1, 4) + b"\x12\x02\x10\x01"] * count,
+        attributes=[number(1, 4) + b"\x12\x02\x10\x01"] * count,
     )
 
 
@@ -195,7 +180,7 @@ def _profiles_of_many_mappings() -> bytes:
         stacks,
         locations=[_location(1, at) for at in range(1, count + 1)],
         attributes=[_text(3, b"%x" % at) for at in range(count)],
-        mappings=[_number(1, at) + _numbers(5, [at]) for at in range(1, count + 1)],
+        mappings=[number(1, at) + _numbers(5, [at]) for at in range(1, count + 1)],
         strings=[b"f"] * 400_000,
     )
 
@@ -213,18 +198,42 @@ def _mappings_with_attributes() -> bytes:
 
 def _empty_values() -> bytes:
     """Return a request with an attribute of four million empty values."""
-    values = _message(2, _message(5, b"\x0a\0" * (4 * _MIB - 100)))
-    return _export([_sample(1)], resource=_message(1, _message(1, b"host.name") + values))
+    values = record(2, record(5, b"\x0a\0" * (4 * _MIB - 100)))
+    return _export([_sample(1)], resource=record(1, record(1, b"host.name") + values))
+
+
+def _unknown_fields_of_a_stack() -> bytes:
+    keys = 39_000
+    return _export(
+        [b"".join(_sample(1, [1 + at]) for at in range(keys))],
+        [b"\x0a\x01\x01" + b"\x78\0" * (3 * _MIB)],
+        attributes=[_text(1, b"%x" % at) for at in range(keys)],
+    )
+
+
+def _unknown_fields_of_a_location() -> bytes:
+    return _export([_sample(1)] * 999, locations=[_location(1) + b"\x78\0" * (4 * _MIB - 20_000)])
+
+
+def _long_numbers_of_a_stack() -> bytes:
+    return _export([_sample(1)] * 99, [record(1, b"\x81\x80\x80\x80\x80\x80\x80\x80\x80\0" * 830_000)])
+
+
+def _empty_values_of_labels() -> bytes:
+    """Return a request whose labels are lists that aren't read."""
+    values = record(2, record(5, b"\x0a\0" * (120 << 10)))
+    samples = b"".join(_sample(1, [at]) for at in range(1, 33))
+    return _export([samples], attributes=[number(1, 2) + values] * 33)
 
 
 def _empty_values_of_many() -> bytes:
-    values = _message(1, _message(1, b"host.name") + _message(2, _message(5, b"\x0a\0" * (100 << 10))))
+    values = record(1, record(1, b"host.name") + record(2, record(5, b"\x0a\0" * (100 << 10))))
     return _export([_sample(1)], resource=values * 40)
 
 
 # pprof
 
-_LABEL = _message(3, _number(1, 1) + _number(2, 2))
+_LABEL = record(3, number(1, 1) + number(2, 2))
 
 
 def _profile(
@@ -235,38 +244,38 @@ def _profile(
 ) -> bytes:
     """Return a profile; locations and functions get ids."""
     strings = (b"", b"a", b"n", *types)
-    of_types = [_number(1, 3 + at) + _number(2, 2) for at, _ in enumerate(types)]
-    numbered = [_number(1, at) + location for at, location in enumerate(locations, 1)]
-    of_functions = [_number(1, at) + _number(2, 1) for at in range(1, functions + 1)]
+    of_types = [number(1, 3 + at) + number(2, 2) for at, _ in enumerate(types)]
+    numbered = [number(1, at) + location for at, location in enumerate(locations, 1)]
+    of_functions = [number(1, at) + number(2, 1) for at in range(1, functions + 1)]
     return _every(1, of_types) + samples + _every(4, numbered) + _every(5, of_functions) + _every(6, strings)
 
 
 @cache
 def _profile_of_samples() -> bytes:
-    return _profile(_message(2, _numbers(1, [1]) + _numbers(2, [1]) + _LABEL) * 490_000)
+    return _profile(record(2, _numbers(1, [1]) + _numbers(2, [1]) + _LABEL) * 490_000)
 
 
 @cache
 def _profile_of_frames() -> bytes:
-    sample = _message(2, _numbers(1, [1, 2] * 16) + _numbers(2, [1]))
+    sample = record(2, _numbers(1, [1, 2] * 16) + _numbers(2, [1]))
     return _profile(sample * 62_000)
 
 
 @cache
 def _profile_of_locations() -> bytes:
     count = 300_000
-    line = [_message(4, _number(1, at) + _number(2, 1)) for at in range(1, count + 1)]
-    return _profile(_message(2, _numbers(1, [1]) + _numbers(2, [1])), line, count)
+    line = [record(4, number(1, at) + number(2, 1)) for at in range(1, count + 1)]
+    return _profile(record(2, _numbers(1, [1]) + _numbers(2, [1])), line, count)
 
 
 def _profile_of_types() -> bytes:
     types = [b"samples", b"cpu", b"wall", b"alloc", b"heap", b"lock", b"exception", b"timeline", b"gpu", b"z"]
-    sample = _message(2, _numbers(1, [1]) + _numbers(2, [1] * 10) + _LABEL)
+    sample = record(2, _numbers(1, [1]) + _numbers(2, [1] * 10) + _LABEL)
     return _profile(sample * 149_000, types=types)
 
 
 def _profile_of_empty_labels() -> bytes:
-    return _profile(_message(2, b"\x1a\0" * (4 * _MIB - 1000)))
+    return _profile(record(2, b"\x1a\0" * (4 * _MIB - 1000)))
 
 
 def _dotnet(profile: bytes) -> bytes:
@@ -275,9 +284,9 @@ def _dotnet(profile: bytes) -> bytes:
 
 def _series(field: int, profile: bytes) -> bytes:
     """Return a request of one series with a profile, for Push or WriteRaw."""
-    label = _message(1, _message(1, b"__name__") + _message(2, b"process_cpu"))
-    labels = label if field == 1 else _message(1, label)
-    return _message(field, labels + _message(2, _message(1, profile)))
+    label = record(1, record(1, b"__name__") + record(2, b"process_cpu"))
+    labels = label if field == 1 else record(1, label)
+    return record(field, labels + record(2, record(1, profile)))
 
 
 def _series_in_json(profile: bytes) -> bytes:
@@ -304,7 +313,8 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
     for make in (
         _samples_of_stacks, _samples_of_a_stack, _labels, _keys_and_functions, _locations, _folded,
         _profiles_of_a_deep_stack, _profiles_of_many_mappings, _mappings_with_attributes, _empty_values,
-        _empty_values_of_many,
+        _empty_values_of_many, _empty_values_of_labels, _unknown_fields_of_a_stack,
+        _unknown_fields_of_a_location, _long_numbers_of_a_stack,
     ):  # fmt: skip
         name = make.__name__.strip("_").replace("_", " ")
         yield f"otlp, {name}", Dense(make, export)

@@ -44,10 +44,9 @@ MappingTexts = tuple[bytes, int, int, int, int]
 
 
 class Attribute(NamedTuple):
-    """An attribute as it came; its `unit` is empty if unknown."""
+    """The key of an attribute, and its unit, which is empty if unknown."""
 
     key: str
-    given: otlp.AnyValue
     unit: str
 
 
@@ -98,7 +97,7 @@ class Dictionary:
 
     def label(self, index: int) -> tuple[bytes, bytes, int, bytes] | None:
         """Return the key, the text, the number and the unit of an attribute; None if it becomes no label."""
-        key, _, unit = self.attribute(index)
+        key, unit = self.attribute(index)
         if not self._is_label(key):
             return None
         value = self.value(index)
@@ -112,15 +111,15 @@ class Dictionary:
         known = self._attributes.get(index)
         if known is None:
             entry = parsed(otlp.KeyValueAndUnit, self._entry(_ATTRIBUTES, index))
-            unit = self.string(entry.unit_strindex)
-            known = Attribute(self.string(entry.key_strindex), entry.value, unit)
+            known = Attribute(self.string(entry.key_strindex), self.string(entry.unit_strindex))
             self._attributes[index] = known
         return known
 
     def value(self, index: int) -> Value:
         """Return the value of an attribute; None if it is of a kind that isn't read."""
-        if index not in self._values:
-            self._values[index] = self._value(self.attribute(index).given)
+        if index not in self._values:  # parsed again: what isn't asked for may be large
+            entry = parsed(otlp.KeyValueAndUnit, self._entry(_ATTRIBUTES, index))
+            self._values[index] = self._value(entry.value)
         return self._values[index]
 
     def attributes(self, indexes: Sequence[int], wanted: Container[str]) -> dict[str, Value]:

@@ -1,0 +1,104 @@
+"""Profiles of OpenTelemetry's wire, in forms that its own classes don't write."""
+
+from __future__ import annotations
+
+import pytest
+from pprof_merge import LimitExceeded, Limits, MalformedProfile
+from pprof_merge.codec import Conversion, DictionaryTables, counted_as_values, without
+from pprof_proto.profile_pb2 import Profile
+
+from tests.oracle.wire import number, record
+
+# The strings "", "a" and "b", a function, a location and stacks of it; each table has an entry 0.
+_FUNCTION = number(1, 1) + number(3, 2)
+_LOCATION = number(2, 64) + record(3, number(1, 1) + number(2, 7))
+_TABLES = (
+    b"".join(record(5, text) for text in (b"", b"a", b"b"))
+    + record(3, b"")
+    + record(3, _FUNCTION)
+    + record(2, b"")
+    + record(2, _LOCATION)
+    + record(7, b"")
+)
+
+
+def conversion_of(profile: bytes, stack: bytes, limits: Limits) -> Conversion:
+    """Return what converts a profile whose stack 1 is given."""
+    data = profile + _TABLES + record(7, stack)
+    tables = DictionaryTables(data, [(len(profile), len(data))], limits)
+    return Conversion(tables, limits, lambda _: None, lambda _: 1, lambda _: (b"", -1, -1, -1, -1))
+
+
+def converted(profile: bytes, stack: bytes, *, before: bool = False) -> bytes:
+    """Return the records of a profile whose stack 1 is given."""
+    conversion = conversion_of(profile, stack, Limits())
+    conversion.read_samples(0, len(profile), before)
+    conversion.begin({})
+    conversion.write_samples(0)
+    return conversion.written()
+
+
+def values_of(records: bytes) -> tuple[list[list[int]], list[int]]:
+    """Return the values of each sample, and how many locations each has."""
+    samples = Profile.FromString(records).sample
+    return [[*sample.value] for sample in samples], [len(sample.location_id) for sample in samples]
+
+
+@pytest.mark.parametrize(
+    "stack", [record(1, b"\x01\x01"), number(1, 1) * 2, record(1, b"\x01") + number(1, 1)]
+)
+@pytest.mark.parametrize("values", [record(4, b"\x02\x03"), number(4, 2) + number(4, 3)])
+def test_repeated_numbers_may_be_packed_or_not(stack: bytes, values: bytes) -> None:
+    sample = record(2, number(1, 1) + values + b"\x78\0")  # and a field that nobody knows
+    assert values_of(converted(sample * 2, stack)) == ([[10]], [2])
+
+
+def test_a_sample_of_1_9_has_its_values_elsewhere() -> None:
+    sample = record(2, number(1, 1) + record(2, b"\x05") + number(4, 9))
+    assert values_of(converted(sample, record(1, b"\x01"), before=True)) == ([[5]], [1])
+
+
+def test_timestamps_count_without_values() -> None:
+    sample = record(2, number(1, 1) + record(5, bytes(16)) + b"\x29" + bytes(8))
+    assert values_of(converted(sample, record(1, b"\x01"))) == ([[3]], [1])
+
+
+@pytest.mark.parametrize(
+    ("sample", "reason"),
+    [
+        (b"", "neither values nor timestamps"),
+        (record(5, bytes(7)), "eight bytes"),
+        (record(4, b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x01"), "63 bits"),
+        (number(1, 2) + number(4, 1), "stack 2 is not in the dictionary, whose table has 2 entries"),
+        (b"\x22\x05\x01", "longer than the bytes that are left"),
+    ],
+)
+def test_a_sample_that_says_nothing_is_refused(sample: bytes, reason: str) -> None:
+    with pytest.raises(MalformedProfile, match=reason):
+        converted(record(2, sample), record(1, b"\x01"))
+
+
+def test_what_is_read_again_and_again_is_bounded() -> None:
+    """A stack of fields that nobody knows adds nothing to what is written, and takes time for each sample."""
+    limits = Limits()._replace(inflated_bytes=10_000)
+    profile = record(2, number(1, 1) + number(4, 1))
+    conversion = conversion_of(profile, record(1, b"\x01") + b"\x78\0" * 1000, limits)
+    for _ in range(39):
+        conversion.read_samples(0, len(profile), False)
+    with pytest.raises(LimitExceeded, match="too often"):
+        conversion.read_samples(0, len(profile), False)
+
+
+def test_a_message_without_a_field_keeps_the_others() -> None:
+    message = number(1, 5) + record(2, b"abc") + record(3, b"d") + record(2, b"")
+    assert without(message, 0, len(message), 2) == number(1, 5) + record(3, b"d")
+
+
+def test_numbers_of_samples_tell_what_they_are() -> None:
+    def told(sample: bytes) -> tuple[bool, bool, bool]:
+        profile = record(2, sample)
+        return counted_as_values(profile, 0, len(profile), 3)
+
+    assert told(record(2, b"\x01")) == (True, False, False)
+    assert told(record(2, b"\x01\x02") + record(5, bytes(16))) == (False, True, False)
+    assert told(number(2, 3) + b"\x29" + bytes(8)) == (False, True, True)
