@@ -11,7 +11,7 @@ import re
 import resource
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from pprof_merge.heap import trim_heap
 
@@ -19,24 +19,21 @@ _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 # cgroup v1 writes a number close to 2^63 for "no limit".
 _NO_LIMIT = 1 << 60
-# Once something has taken this much memory and has freed most of it, free pages go back to the system, so
-# many seconds later.
-_TRIM_BYTES = 8 << 20
-_TRIM_SECONDS = 1.0
+# How often free pages go back to the system.
+_TRIM_SECONDS = 10.0
 
 
 class HeapTrimming:
-    """Gives free pages of what takes memory at times, such as bodies, back to the system."""
+    """The background task that gives free pages back to the system.
 
-    def __init__(self) -> None:
-        self._peak = 0
+    What bodies, unfinished heads and calls of gRPC took stays with the process otherwise.
+    """
 
-    def note(self, used: int) -> None:
-        """Note how many bytes it takes now. Call it on the event loop."""
-        self._peak = max(self._peak, used)
-        if self._peak > _TRIM_BYTES and used < self._peak // 4:
-            self._peak = used
-            asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
+    async def run(self) -> NoReturn:
+        """Trim the heap again and again, in a thread: if much is free, it takes some milliseconds."""
+        while True:
+            await asyncio.sleep(_TRIM_SECONDS)
+            await asyncio.to_thread(trim_heap)
 
 
 class ProcessStatus(NamedTuple):

@@ -23,7 +23,6 @@ from typing import Protocol
 import structlog
 
 from pgo_collector.connections.turns import Turns
-from pgo_collector.resources import HeapTrimming
 from pgo_collector.settings import Settings
 
 # For the files of the catalog, the profiles that are read or written, and the sockets of the workers.
@@ -195,7 +194,6 @@ class ConnectionPool:
         # The bytes of each unfinished head, of which the first began first, and of all.
         self._head_bytes: dict[PooledConnection, int] = {}
         self._all_head_bytes = 0
-        self._trimming = HeapTrimming()
         self._per_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self._searched_at = -inf
@@ -248,7 +246,6 @@ class ConnectionPool:
         self._head_bytes[connection] = size
         while self._all_head_bytes > self.limits.heads_bytes:
             next(iter(self._head_bytes)).refuse_head()
-        self._trimming.note(self._all_head_bytes)
 
     def count_refusal(self, reason: str) -> None:
         """Count a refusal. One line a minute logs them all, so that a flood doesn't fill the log."""
@@ -262,7 +259,6 @@ class ConnectionPool:
     def _forget_head(self, connection: PooledConnection) -> None:
         if size := self._head_bytes.pop(connection, 0):
             self._all_head_bytes -= size
-            self._trimming.note(self._all_head_bytes)
 
     def _make_room(self) -> bool:
         for queue in (self._closing, self._idle, self._heads):

@@ -253,7 +253,11 @@ class BlobName(NamedTuple):
     identity: Identity
 
     def __str__(self) -> str:
-        return blob_name(_folders(self.series), *self.identity)
+        # Those of a series with short labels are cached: thousands of names share a few series.
+        series = self.series
+        is_short = sum([len(key) + len(value) for key, value in series.labels]) <= SHORT_LABELS
+        folders = _short_folders(series) if is_short and not series.dropped else series.folders
+        return blob_name(folders, *self.identity)
 
     @classmethod
     def parse(cls, text: str) -> BlobName | None:
@@ -276,12 +280,6 @@ def blob_name(folders: str, time_nanos: int, digest: str) -> str:
     `folders` is `Series.folders`, `time_nanos` in ns since 1970, and `digest` in hex.
     """
     return f"{folders}/{_day(time_nanos // DAY_NANOS)}/{time_nanos}-{digest}{BLOB_SUFFIX}"
-
-
-def _folders(series: Series) -> str:
-    """Return a series' folders, cached if it has short labels: thousands of names share a few series."""
-    is_short = sum([len(key) + len(value) for key, value in series.labels]) <= SHORT_LABELS
-    return _short_folders(series) if is_short and not series.dropped else series.folders
 
 
 @lru_cache(maxsize=1 << 14)

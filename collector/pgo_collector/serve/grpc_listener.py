@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import grpc
 import structlog
-from pprof_merge.heap import trim_heap
 from starlette.types import ASGIApp, Message, Scope
 
 from pgo_collector.errors import AddressUnusable
@@ -39,9 +38,6 @@ _CODES: Mapping[int, grpc.StatusCode] = MappingProxyType(
     }
 )
 _OK = 200
-# gRPC's core keeps a head in many frames until its end, and what it frees then stays with the process: free
-# pages go back to the system so often.
-_TRIM_SECONDS = 10.0
 # What is read of a connection before it is parsed; otherwise megabytes, of each that sends quickly.
 _READ_BYTES = 64 << 10
 # The largest metadata of a call: as by default in gRPC. Each connection may have as many as calls are served.
@@ -97,7 +93,6 @@ class GrpcListener:
         self._running: set[asyncio.Task[None]] = set()
         self._options = _options(settings)
         self._server: grpc.aio.Server | None = None
-        self._trimming: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen. Raises AddressUnusable."""
@@ -110,13 +105,11 @@ class GrpcListener:
         except RuntimeError as error:
             raise AddressUnusable(f"address {self._address} (PGOF_GRPC_ADDRESS): it can't be used") from error
         await server.start()
-        self._server, self._trimming = server, asyncio.create_task(_trim())
+        self._server = server
         _log.info("listening for gRPC", address=f"{host}:{bound}")
 
     async def stop(self, grace_seconds: float) -> None:
         """Take no more calls, and wait for those that are being served."""
-        if self._trimming is not None:
-            self._trimming.cancel()
         if self._server is not None:
             await self._server.stop(grace_seconds)
         if self._running:
@@ -140,13 +133,6 @@ class GrpcListener:
             code = _CODES.get(exchange.status, grpc.StatusCode.INVALID_ARGUMENT)
             await context.abort(code, method.error_message(exchange.body))
         return exchange.body
-
-
-async def _trim() -> None:
-    """Give free pages back to the system again and again."""
-    while True:
-        await asyncio.sleep(_TRIM_SECONDS)
-        await asyncio.to_thread(trim_heap)
 
 
 def _metadata_fault(context: grpc.aio.ServicerContext[Any, Any], most_bytes: int, most_headers: int) -> str:

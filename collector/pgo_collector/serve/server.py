@@ -39,6 +39,7 @@ from pgo_collector.metrics.prometheus import PrometheusMetrics
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import sweep_releases
+from pgo_collector.resources import HeapTrimming
 from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
 from pgo_collector.serve.listener import BACKLOG, Listener, grpc_listener, listen
 from pgo_collector.serve.start_gate import StartGate
@@ -259,6 +260,7 @@ async def _opened_app(
                 "joining": _joining(locks, start_lines, settings, tracing),
                 "sealing": Sealing(store, locks),
                 "claim": store.claim,
+                "heap": HeapTrimming(),
                 "webhook": _deliveries(
                     endpoint, store, locks, settings, clock, metrics=metrics, tracing=tracing
                 ),

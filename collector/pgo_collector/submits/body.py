@@ -16,7 +16,6 @@ from starlette.requests import Request
 
 from pgo_collector.blobs.files import delete_part, new_part
 from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody, IncomingFull
-from pgo_collector.resources import HeapTrimming
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
 from pgo_collector.traces.spans import span
@@ -89,7 +88,6 @@ class _Usage:
         self._most_memory = most_memory
         self._most_megabytes = most_megabytes
         self._memory = self._disk = 0
-        self._trimming = HeapTrimming()
 
     def count(self, memory: int, disk: int) -> int:
         """Count these bytes more, or fewer if negative. Raises IncomingFull.
@@ -104,7 +102,6 @@ class _Usage:
             )
         self._memory += memory
         self._disk += disk
-        self._trimming.note(self._memory)
         return _SMALL_BUFFER_BYTES if self._memory > self._most_memory // 2 else _BUFFER_BYTES
 
 

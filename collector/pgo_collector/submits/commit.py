@@ -64,11 +64,6 @@ class Submission(NamedTuple):
     facts: Facts
     created_nanos: int | None = None
 
-    @property
-    def time_nanos(self) -> int:
-        """When the profile was taken, by what it or its sender says; 0 if neither does."""
-        return self.facts.time_nanos or self.created_nanos or 0
-
 
 class Submitted(NamedTuple):
     """A stored profile: its facts, its name, and whether it wasn't stored before.
@@ -318,7 +313,8 @@ class GroupCommit:
         try:
             with suppress(_NoneStored), self._catalog.writing(changed, new=changed) as connection:
                 for each in submissions:
-                    time_nanos = each.time_nanos or self._undated_time(connection, each, names)
+                    time_nanos = each.facts.time_nanos or each.created_nanos
+                    time_nanos = time_nanos or self._undated_time(connection, each, names)
                     names.append(BlobName(each.series, Identity(time_nanos, each.facts.digest)))
                 counting, known = read_counting(connection, names)
                 firsts = dict(zip(reversed(names), reversed(submissions), strict=True))
@@ -344,7 +340,9 @@ class GroupCommit:
                 return [error] * len(submissions)
             failures |= {name: failures.get(name, error) for name in names}
         else:
-            self._undated.drop([name for name, _ in stored if not new[name].time_nanos])
+            self._undated.drop(
+                [name for name, facts in stored if not (facts.time_nanos or new[name].created_nanos)]
+            )
         return [
             failures.get(name) or Submitted(submission.facts, name, new.get(name) is submission)
             for name, submission in zip(names, submissions, strict=True)
