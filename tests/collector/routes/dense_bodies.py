@@ -255,6 +255,11 @@ def _profile_of_samples() -> bytes:
     return _profile(record(2, _numbers(1, [1]) + _numbers(2, [1]) + _LABEL) * 490_000)
 
 
+def _profile_of_many_values() -> bytes:
+    sample = record(2, _numbers(1, [1]) + _numbers(2, [1] * 100))
+    return _profile(sample * 60_000, types=[b"a"] * 100)
+
+
 @cache
 def _profile_of_frames() -> bytes:
     sample = record(2, _numbers(1, [1, 2] * 16) + _numbers(2, [1]))
@@ -326,10 +331,9 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
     of_dotnet = (("service_name", "a"), ("pyroscope_spy", "dotnetspy"))
     ingest = partial(unpack_ingest, IngestOptions(of_dotnet, None, "", form()[1], Sender()))
     split = partial(unpack_upload, UploadOptions("xYz", 100, "", Sender()))
-    wide = '["😀' + "a" * (FULL - 100) + '"]'
-    escapes = '["' + "\\ud800" * (FULL // 6 - 100) + '"]'
+    wide, escapes = f'"😀{"a" * (FULL - 100)}"', '"' + "\\ud800" * (FULL // 6 - 100) + '"'
     for name, text in (("wide letters", wide), ("escapes", escapes)):
-        yield f"otlp json, {name}", Dense(partial(_in_json, "dictionary", text), export_json)
+        yield f"otlp json, {name}", Dense(partial(_in_json, "resourceProfiles", text), export_json)
         yield f"push json, {name}", Dense(partial(_in_json, "series", text), push_json)
     lines = '[{"lines":[' + ",".join(['{"functionIndex":1}'] * 99_900) + "]}]"
     yield (
@@ -348,6 +352,7 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
         yield f"ingest of .NET, {name}", Dense(_then(of, _dotnet), ingest)
         yield f"datadog, {name}", Dense(_then(of, _uploaded), split, 150)
     yield "ingest of .NET, empty labels", Dense(_then(_profile_of_empty_labels, _dotnet), ingest)
+    yield "datadog, many values", Dense(_then(_profile_of_many_values, _uploaded), split)
     yield "datadog, nine types", Dense(_then(_profile_of_types, _uploaded), split)
 
 
