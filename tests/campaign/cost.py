@@ -48,6 +48,8 @@ _MOST_REDUCTIONS = 6
 _SMALL_SHARE = 0.05
 # The share of requests that are the costliest ones, changed at random, while there are others to try.
 _RANDOM_SHARE = 0.2
+# The share that turns one knob further, while there are pairs.
+_LATER_SHARE = 0.2
 # What refuses a request is a status from here on, and then so many times less is tried.
 _REFUSED = 400
 _LESS = 8
@@ -139,6 +141,8 @@ class Search:
         # What is turned now, by which factor, and in what share of the bytes; and what is to be turned more.
         self._trying: tuple[Turned, int, float] | None = None
         self._closer: list[Turned] = []
+        # Knobs alone cost as much as they weigh, or little more: pairs may cost a multiple.
+        self._later: list[Turned] = []
         self._weight = seed.weight * (1 + len(self._knobs))
 
     @property
@@ -158,6 +162,8 @@ class Search:
         random, self._trying = self._random, None
         if not self.tried:
             return self.seed
+        if self._later and self._pairs is not None and (not self._pairs or random.random() < _LATER_SHARE):
+            self._closer.append(self._later.pop())
         is_closer = bool(self._closer)
         turned = self._closer.pop() if is_closer else None
         if turned is None and random.random() >= _RANDOM_SHARE:
@@ -208,7 +214,7 @@ class Search:
         ratio = tried.ratio(tried.worst)
         is_taken = tried.costs.status < _REFUSED or self._is_refused
         if share < 1 and ratio > self._ordinary + share:
-            self._closer.append(turned)
+            (self._closer if len(turned.knobs) > 1 else self._later).append(turned)
         if len(turned.knobs) > 1:
             return
         (knob,) = turned.knobs

@@ -149,6 +149,8 @@ def pairs(alone: Sequence[Knob], costs: Mapping[str, float], random: Random) -> 
 
 
 _MOST_PAIRS = 3000
+# In shares of a bound: many a count costs one alone.
+_MOST_COST = 5.0
 _OF_KIND = {"part": 0.0, "alike": 0.5, "single": -1.5, "sign": -2.0, "number": -1.5}
 
 
@@ -162,10 +164,10 @@ def _promise(one: Knob, other: Knob, costs: Mapping[str, float]) -> float:
     far = 2 if one.alike or other.alike else len(one.where) + len(other.where) - 2 * shared
     # What is in the other multiplies its bytes, and so weighs what it costs.
     is_inside = not (one.alike or other.alike) and shared == min(len(one.where), len(other.where))
-    closest = sum(min(costs.get(knob.likeness, 0.0), 1.0) for knob in (one, other))
+    closest = sum(min(costs.get(knob.likeness, 0.0), _MOST_COST) for knob in (one, other))
     # A request may read for each of its parts what another one has stored.
     is_across = bool(one.alike and other.alike and one.where and other.where and not shared)
-    return _OF_KIND[one.kind] + _OF_KIND[other.kind] + 2 * closest - 0.5 * far - is_inside + is_across
+    return _OF_KIND[one.kind] + _OF_KIND[other.kind] + closest - 0.5 * far - is_inside + is_across
 
 
 def _within(

@@ -339,7 +339,7 @@ class Seed(NamedTuple):
 
 def seeds(description: Mapping[str, Any]) -> list[Seed]:
     """Return the seeds of all protocols, routes and pages."""
-    every = ((1.0, _pushes()), (0.4, _heads()), (0.08, _questions(description)))
+    every = ((1.0, _pushes()), (0.3, _heads()), (0.12, _questions(description)))
     return [
         Seed(
             name,
