@@ -48,9 +48,11 @@ _MOST: Final[i64] = 0x7FFFFFFFFFFFFFFF
 _ID_BITS: Final[i64] = 0xFFFFFFFF
 # More weight of a sample makes no difference to what is asked of its locations; sums stay within 63 bits.
 _HEAVIEST: Final[i64] = 0xFFFFFFFFFF
-# How often as many bytes of the dictionary may be read as the profiles may have. What isn't written, such as
-# unknown fields, takes time, too.
+# How many times as many bytes of the dictionary may be read as the request has and what is written of it, how
+# many for each frame besides, and how many anyway. What isn't written, such as unknown fields, takes time.
 _TIMES_READ: Final[i64] = 8
+_READ_FOR_FRAME: Final[i64] = 16
+_READ_ANYWAY: Final[i64] = 2 << 20
 # Pieces of output are as long as they get.
 _WHOLE: Final[i64] = 1 << 40
 
@@ -96,7 +98,6 @@ class Conversion:
         self.most_frames: i64 = limits.frames
         self.most_lines: i64 = limits.lines
         self.most_bytes: i64 = limits.inflated_bytes
-        self.most_read: i64 = _TIMES_READ * self.most_bytes
         self.most_nested: i64 = limits.nested_messages
         # For each attribute 0 until something is said of it; 1 if it becomes no label, 2 if it does; the same
         # of what `folded_of` says.
@@ -246,7 +247,8 @@ class Conversion:
         """Return where an entry begins, and ends, which is then read: for each profile or sample again."""
         spans = self.tables.spans
         self.n_read += spans[2 * entry + 1] - spans[2 * entry]
-        if self.n_read > self.most_read:
+        most: i64 = _TIMES_READ * (i64(len(self.data)) + self.size()) + _READ_FOR_FRAME * self.n_frames
+        if self.n_read > _READ_ANYWAY + most:
             raise LimitExceeded("inflated_bytes", int(self.most_bytes), "the dictionary is read too often")
         return spans[2 * entry], spans[2 * entry + 1]
 
@@ -424,11 +426,14 @@ class Conversion:
         cells[4 * attribute + 1] = self.text(text)
         cells[4 * attribute + 2] = number
 
+    def size(self) -> i64:
+        """Return how many bytes the profiles have so far."""
+        return self.n_bytes + self.samples.at + self.locations.at + self.functions.at
+
     def check_bytes(self) -> None:
         """Raise LimitExceeded if the profiles are too large together."""
-        size: i64 = self.n_bytes + self.samples.at + self.locations.at + self.functions.at
-        if size > self.most_bytes:
-            self.limits.check("inflated_bytes", size)
+        if self.size() > self.most_bytes:
+            self.limits.check("inflated_bytes", self.size())
 
     def take_bytes(self, size: i64) -> None:
         """Take the bytes of a finished profile from the room."""

@@ -215,6 +215,13 @@ def _unknown_fields_of_a_location() -> bytes:
     return _export([_sample(1)] * 999, locations=[_location(1) + b"\x78\0" * (4 * _MIB - 20_000)])
 
 
+def _one_field_of_a_mapping() -> bytes:
+    """Return a request whose profiles have one mapping, in which one field comes again and again."""
+    return _export(
+        [_sample(1)] * 999, locations=[_location(1, mapping=1)], mappings=[number(2, 1) * (2 * _MIB)]
+    )
+
+
 def _long_numbers_of_a_stack() -> bytes:
     return _export([_sample(1)] * 99, [record(1, b"\x81\x80\x80\x80\x80\x80\x80\x80\x80\0" * 830_000)])
 
@@ -319,7 +326,7 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
         _samples_of_stacks, _samples_of_a_stack, _labels, _keys_and_functions, _locations, _folded,
         _profiles_of_a_deep_stack, _profiles_of_many_mappings, _mappings_with_attributes, _empty_values,
         _empty_values_of_many, _empty_values_of_labels, _unknown_fields_of_a_stack,
-        _unknown_fields_of_a_location, _long_numbers_of_a_stack,
+        _unknown_fields_of_a_location, _long_numbers_of_a_stack, _one_field_of_a_mapping,
     ):  # fmt: skip
         name = make.__name__.strip("_").replace("_", " ")
         yield f"otlp, {name}", Dense(make, export)

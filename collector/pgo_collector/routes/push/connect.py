@@ -32,7 +32,7 @@ _LARGEST_BODY = (16 << 10) - 1
 _BOUND = BodyBound(_LARGEST_BODY)
 _LIMITS = Limits(compressed_bytes=_LARGEST_BODY, inflated_bytes=64 << 10)
 # Values of a JSON text, which are converted one by one; a query has few.
-_MOST_VALUES = 200_000
+_MOST_VALUES = 100_000
 _LONGEST_TEXT = 4 << 20
 _MOST_IN_QUERY = 5000
 # What json and json_format raise for what isn't the message.
