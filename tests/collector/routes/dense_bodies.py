@@ -342,7 +342,7 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
     for name, text in (("wide letters", wide), ("escapes", escapes)):
         yield f"otlp json, {name}", Dense(partial(_in_json, "resourceProfiles", text), export_json)
         yield f"push json, {name}", Dense(partial(_in_json, "series", text), push_json)
-    lines = '[{"lines":[' + ",".join(['{"functionIndex":1}'] * 99_900) + "]}]"
+    lines = '[{"lines":[' + ",".join(['{"functionIndex":1}'] * 49_900) + "]}]"
     yield (
         "otlp json, lines",
         Dense(partial(_in_json, "dictionary", f'{{"locationTable":{lines}}}'), export_json),

@@ -27,7 +27,7 @@ from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of
 from pgo_collector.routes.otlp.joining import Known
 from pgo_collector.routes.otlp.naming import is_named, matches, name_of, target_of
 from pgo_collector.routes.otlp.versions import READ, is_before_1_10
-from pgo_collector.routes.push.connect import NOT_JSON, read_json
+from pgo_collector.routes.push.connect import NOT_JSON, most_values, read_json
 from pgo_collector.routes.push.naming import Sender, Target
 
 # Attributes of all resources and scopes; and the bytes that a request may have for each attribute in its
@@ -84,7 +84,7 @@ def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> lis
     size = len(message)
     if options.is_json:
         size //= _JSON_TIMES
-        message = _from_json(message, options)
+        message = _from_json(message, options, most_values(len(content)))
     try:
         resources = _Taken(message, options).resources()
         reading = _reading(message, size, resources, options, limits)
@@ -264,14 +264,14 @@ def _payload(profile: otlp.Profile, reading: Reading, *, has_samples: bool) -> C
     return None
 
 
-def _from_json(text: bytes, options: ExportOptions) -> bytes:
-    """Return the request as protobuf. Its fields have names, which are those of 1.10 in 1.8 and 1.9, too.
+def _from_json(text: bytes, options: ExportOptions, most: int) -> bytes:
+    """Return the request, which has up to `most` values, as protobuf.
 
-    Its lists are counted before they are converted, which takes long. protobuf raises SystemError for the
-    name of a field that isn't UTF-8.
+    Its fields have names, which are those of 1.10 in 1.8 and 1.9, too. Its lists are counted before they are
+    converted, which takes long. protobuf raises SystemError for the name of a field that isn't UTF-8.
     """
     try:
-        parsed = read_json(text)
+        parsed = read_json(text, most)
         resources = [*_listed(parsed, "resourceProfiles", "resource_profiles")]
         _check_count(len(resources), options)
         scopes = [

@@ -31,8 +31,9 @@ JSON = "application/json"
 _LARGEST_BODY = (16 << 10) - 1
 _BOUND = BodyBound(_LARGEST_BODY)
 _LIMITS = Limits(compressed_bytes=_LARGEST_BODY, inflated_bytes=64 << 10)
-# Values of a JSON text, which are converted one by one; a query has few.
-_MOST_VALUES = 100_000
+# Values of a JSON text, which are converted one by one: so many in any, some more for each byte that the body
+# had before it was inflated, and the most; a query has few.
+_ANY_VALUES, _VALUES_OF_BYTE, _MOST_VALUES = 20_000, 3, 100_000
 _LONGEST_TEXT = 4 << 20
 _MOST_IN_QUERY = 5000
 # What json and json_format raise for what isn't the message.
@@ -71,7 +72,12 @@ def is_json(request: Request) -> bool:
     return media_type == JSON
 
 
-def read_json(text: bytes, most: int = _MOST_VALUES) -> Any:
+def most_values(size: int) -> int:
+    """Return how many values the JSON of a push may have whose body has this many bytes, gzip or not."""
+    return min(_ANY_VALUES + _VALUES_OF_BYTE * size, _MOST_VALUES)
+
+
+def read_json(text: bytes, most: int) -> Any:
     """Return what a JSON text says. Raises what is in NOT_JSON, also for more than `most` values.
 
     They are counted first, with the separators in strings: an empty object has two bytes, and takes a hundred

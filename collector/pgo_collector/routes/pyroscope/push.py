@@ -10,7 +10,7 @@ from pprof_merge import Limits, MalformedProfile, inflate
 
 from pgo_collector.engine.pushes import Unpacked
 from pgo_collector.errors import PushInvalid
-from pgo_collector.routes.push.connect import NOT_JSON, read_json
+from pgo_collector.routes.push.connect import NOT_JSON, most_values, read_json
 from pgo_collector.routes.push.naming import Sender, Target
 from pgo_collector.routes.push.series import (
     check_count,
@@ -35,7 +35,10 @@ class PushOptions(NamedTuple):
 def unpack_push(options: PushOptions, content: bytes, limits: Limits) -> list[Unpacked]:
     """Return the profiles of a Push, gzip or not. Raises PushInvalid or ProfileError."""
     message = inflate(content, limits)
-    request = _from_json(message, options) if options.is_json else _from_protobuf(message, options)
+    if options.is_json:
+        request = _from_json(message, options, most_values(len(content)))
+    else:
+        request = _from_protobuf(message, options)
     return unpack_series(
         request.series, options.most_profiles, lambda series: _target(series, options.sender)
     )
@@ -56,13 +59,15 @@ def _from_protobuf(message: bytes, options: PushOptions) -> PushRequest:
         raise PushInvalid(f"the body isn't {_NAME}: {error}") from error
 
 
-def _from_json(message: bytes, options: PushOptions) -> PushRequest:
-    """Return the request; its lists are counted before they are converted, which takes long.
+def _from_json(message: bytes, options: PushOptions, most: int) -> PushRequest:
+    """Return the request, which has up to `most` values.
+
+    Its lists are counted before they are converted, which takes long.
 
     protobuf raises SystemError for the name of a field that isn't UTF-8.
     """
     try:
-        parsed = read_json(message)
+        parsed = read_json(message, most)
         every = parsed.get("series") or []
         check_count(len(every), options.most_profiles)
         check_count(sum(len(series.get("samples") or []) for series in every), options.most_profiles)
