@@ -86,6 +86,10 @@ def _text(key: int, text: bytes) -> bytes:
     return number(1, key) + record(2, record(1, text))
 
 
+# An attribute with a build id.
+_BUILD = _text(3, b"abc")
+
+
 def _location(function: int, mapping: int = 0) -> bytes:
     return number(1, mapping) + number(2, 5) + record(3, number(1, function) + number(2, 9))
 
@@ -139,9 +143,10 @@ def _keys_and_functions() -> bytes:
     return _export(
         [b"".join(_sample(1 + at % (count // 2), [1 + at]) for at in range(keys))],
         _in_stacks(count, 2),
-        locations=map(_location, range(1, count + 1)),
+        locations=[_location(1 + at, mapping=1) for at in range(count)],
         functions=[number(1, first + at) for at in range(count)],
-        attributes=[_text(first + count + at, b"a") for at in range(keys)],
+        attributes=[*(_text(first + count + at, b"a") for at in range(keys)), _BUILD],
+        mappings=[_numbers(5, [keys + 1])],
         strings=strings,
     )
 
@@ -150,7 +155,11 @@ def _locations() -> bytes:
     count = 400_000
     stacks = _in_stacks(count)
     return _export(
-        [b"".join(map(_sample, range(1, len(stacks) + 1)))], stacks, locations=[b"\x1a\x02\x08\x01"] * count
+        [b"".join(map(_sample, range(1, len(stacks) + 1)))],
+        stacks,
+        locations=[b"\x08\x01\x1a\x02\x08\x01"] * count,
+        attributes=[_BUILD],
+        mappings=[_numbers(5, [1])],
     )
 
 
@@ -213,6 +222,18 @@ def _unknown_fields_of_a_stack() -> bytes:
 
 def _unknown_fields_of_a_location() -> bytes:
     return _export([_sample(1)] * 999, locations=[_location(1) + b"\x78\0" * (4 * _MIB - 20_000)])
+
+
+def _profiles_of_long_locations() -> bytes:
+    """Return a request whose profiles have a few locations with many lines of one function."""
+    lines = record(3, number(1, 1) + number(2, 9)) * 10_000
+    return _export(
+        [_sample(1)] * 999,
+        [_numbers(1, range(1, 6))],
+        locations=[number(1, 1) + lines] * 5,
+        attributes=[_BUILD],
+        mappings=[_numbers(5, [1])],
+    )
 
 
 def _one_field_of_a_mapping() -> bytes:
@@ -327,10 +348,13 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
         _profiles_of_a_deep_stack, _profiles_of_many_mappings, _mappings_with_attributes, _empty_values,
         _empty_values_of_many, _empty_values_of_labels, _unknown_fields_of_a_stack,
         _unknown_fields_of_a_location, _long_numbers_of_a_stack, _one_field_of_a_mapping,
+        _profiles_of_long_locations,
     ):  # fmt: skip
         name = make.__name__.strip("_").replace("_", " ")
         yield f"otlp, {name}", Dense(make, export)
-        if make in {_keys_and_functions, _locations, _profiles_of_many_mappings}:
+        if make in {
+            _keys_and_functions, _locations, _profiles_of_many_mappings, _profiles_of_long_locations,
+        }:  # fmt: skip
             yield f"otlp of a known build, {name}", Dense(make, joined, 110)
     export_json = partial(unpack_export, export_options(is_json=True))
     push, push_json = (partial(unpack_push, PushOptions(as_json, 100, Sender())) for as_json in (False, True))

@@ -18,18 +18,20 @@ Joined = Mapping[int, Sequence[KnownFunction | None]]
 _LEAST_SHARE = 0.5
 
 
-# How much of the tables one request may ask for, in steps: each location that a profile has takes one, a
-# function two, and a table as many as it takes long to open. What comes then gets no start lines.
-_MOST_STEPS = 60_000
+# How much of the tables one request may ask for, in steps: some, and one for each of its bytes, up to the
+# most. Each location that a profile has takes one, and so does each of its lines; a function two, and a table
+# as many as it takes long to open. What comes then gets no start lines.
+_ANY_STEPS, _MOST_STEPS = 10_000, 100_000
 _OF_FUNCTION, _OF_TABLE = 2, 500
 
 
 class Known:
     """The functions that a request has and the tables know, each looked up once."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, size: int) -> None:
+        """Take the tables, and the bytes of the request."""
         self._tables = tables
-        self._left = _MOST_STEPS
+        self._left = min(_ANY_STEPS + size, _MOST_STEPS)
         self._versions: dict[tuple[str, int], Mapping[str, str]] = {}
         self._opened: dict[tuple[str, str, int], StartLines | None] = {}
         self._found: dict[tuple[StartLines, str, str], Function | None] = {}
@@ -82,6 +84,8 @@ def join(conversion: Conversion, dictionary: Dictionary, known: Known, service: 
             tables[mapping] = known.table(service, dictionary.build_id(mapping), taken)
         table = tables[mapping]
         if table is not None:
+            if not known.spend(len(lines)):
+                return {}
             found[index] = [_function(conversion, known, table, line, taken) for line in lines]
             frames += weight * len(lines)
             joined += weight * sum(function is not None for function in found[index])

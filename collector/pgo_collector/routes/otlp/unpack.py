@@ -165,7 +165,7 @@ def _reading(
     room = limits._replace(inflated_bytes=min(limits.inflated_bytes, _SMALL_BYTES + _MOST_TIMES * size))
     of = Dictionary(tables, limits, lambda key: matches(key, options.sample_labels))
     conversion = Conversion(tables, room, of.label, of.folded, of.mapping)
-    return Reading(of, conversion, is_before, Known(options.start_lines))
+    return Reading(of, conversion, is_before, Known(options.start_lines, size))
 
 
 def _profiles(
