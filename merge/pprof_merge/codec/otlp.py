@@ -326,6 +326,9 @@ class Conversion:
         cells, tables = self.cells, self.tables
         at, end = self.taken(tables.entry(FUNCTION, index))
         read_scalars(self.data, at, end, cells, 0, 4)
+        for k in range(0, 4, 2):
+            if cells[k] != 0:
+                self.taken(tables.entry(STRING, cells[k]))
         name = tables.content(STRING, cells[0]) if cells[0] != 0 else b""
         filename = tables.content(STRING, cells[2]) if cells[2] != 0 else b""
         return name, filename, int(cells[3])

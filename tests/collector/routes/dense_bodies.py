@@ -236,6 +236,19 @@ def _profiles_of_long_locations() -> bytes:
     )
 
 
+def _a_long_name() -> bytes:
+    """Return a request whose locations are all of one function, which has a long name."""
+    return _export(
+        [_sample(1)] * 9,
+        [_numbers(1, range(1, 1001))],
+        locations=[_location(1, mapping=1)] * 1000,
+        functions=[number(1, len(_STRINGS))],
+        attributes=[_BUILD],
+        mappings=[_numbers(5, [1])],
+        strings=[b"." * (4 * _MIB)],
+    )
+
+
 def _one_field_of_a_mapping() -> bytes:
     """Return a request whose profiles have one mapping, in which one field comes again and again."""
     return _export(
@@ -348,12 +361,13 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
         _profiles_of_a_deep_stack, _profiles_of_many_mappings, _mappings_with_attributes, _empty_values,
         _empty_values_of_many, _empty_values_of_labels, _unknown_fields_of_a_stack,
         _unknown_fields_of_a_location, _long_numbers_of_a_stack, _one_field_of_a_mapping,
-        _profiles_of_long_locations,
+        _profiles_of_long_locations, _a_long_name,
     ):  # fmt: skip
         name = make.__name__.strip("_").replace("_", " ")
         yield f"otlp, {name}", Dense(make, export)
         if make in {
             _keys_and_functions, _locations, _profiles_of_many_mappings, _profiles_of_long_locations,
+            _a_long_name,
         }:  # fmt: skip
             yield f"otlp of a known build, {name}", Dense(make, joined, 110)
     export_json = partial(unpack_export, export_options(is_json=True))

@@ -34,7 +34,7 @@ class Known:
         self._left = min(_ANY_STEPS + size, _MOST_STEPS)
         self._versions: dict[tuple[str, int], Mapping[str, str]] = {}
         self._opened: dict[tuple[str, str, int], StartLines | None] = {}
-        self._found: dict[tuple[StartLines, str, str], Function | None] = {}
+        self._found: dict[tuple[StartLines, int], Function | None] = {}
 
     def spend(self, steps: int) -> bool:
         """Take a number of steps; return whether they were left."""
@@ -57,11 +57,17 @@ class Known:
             self._opened[key] = table if table is not None and self.spend(_OF_TABLE) else None
         return self._opened[key] if build_id else None
 
-    def function(self, table: StartLines, name: str, file: str) -> Function | None:
-        """Return the function of a name and a file of a build's table; None if it isn't known."""
-        key = table, name, file
+    def function(self, table: StartLines, conversion: Conversion, index: int) -> Function | None:
+        """Return a function of the request by a build's table.
+
+        None if the table doesn't know it, or if the profiler knows where it begins.
+        """
+        key = table, index
         if key not in self._found:
-            self._found[key] = table.find(name, file) if self.spend(_OF_FUNCTION) else None
+            self._found[key] = None
+            name, file, start_line = conversion.function(index) if index else (b"", b"", 0)
+            if not start_line and self.spend(_OF_FUNCTION):
+                self._found[key] = table.find(name.decode(), file.decode())
         return self._found[key]
 
 
@@ -86,7 +92,11 @@ def join(conversion: Conversion, dictionary: Dictionary, known: Known, service: 
         if table is not None:
             if not known.spend(len(lines)):
                 return {}
-            found[index] = [_function(conversion, known, table, line, taken) for line in lines]
+            functions = [known.function(table, conversion, function) for function, _ in lines]
+            found[index] = [
+                function.known if function is not None and function.has(number, taken) else None
+                for function, (_, number) in zip(functions, lines, strict=True)
+            ]
             frames += weight * len(lines)
             joined += weight * sum(function is not None for function in found[index])
     return found if joined and joined >= _LEAST_SHARE * frames else {}
@@ -98,15 +108,3 @@ def joined_by(joined: Joined) -> str:
         return ""
     known = (function for functions in joined.values() for function in functions if function is not None)
     return BY_SYMBOLS if any(function.is_uploaded for function in known) else BY_PROFILES
-
-
-def _function(
-    conversion: Conversion, known: Known, table: StartLines, line: tuple[int, int], taken: int
-) -> KnownFunction | None:
-    """Return the function of a line; None if the profiler knows where it begins, or it isn't certain."""
-    function, number = line
-    name, file, start_line = conversion.function(function) if function else (b"", b"", 0)
-    if start_line:
-        return None
-    found = known.function(table, name.decode(), file.decode())
-    return found.known if found is not None and found.has(number, taken) else None
