@@ -155,7 +155,7 @@ class Search:
 
     @property
     def is_turned(self) -> bool:
-        """Whether what is tried is the ordinary requests with knobs turned, and nothing else."""
+        """Whether the requests that are tried now are ordinary ones in which knobs alone were turned."""
         return self._trying is not None
 
     @property

@@ -58,7 +58,7 @@ METRICS: list[Count | Duration | Moment] = []
 
 
 def declared(metric: M) -> M:
-    """Add a metric to those that are served from the start of a server; return it."""
+    """Add a metric to METRICS, which a server has from its start; return it."""
     METRICS.append(metric)
     return metric
 

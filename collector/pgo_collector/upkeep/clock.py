@@ -51,7 +51,7 @@ class TrustedClock:
             self._last = known, _counted()
 
     def is_confirmed(self, catalog: Catalog, now_nanos: int) -> bool:
-        """Return whether a profile is from now, by the clock of whoever took it. Blocks."""
+        """Return whether a stored profile is from within a day of now, by its sender's clock. Blocks."""
         around = BLOBS.c.end_nanos.between(now_nanos - _MOST_AHEAD_NANOS, now_nanos + _MOST_AHEAD_NANOS)
         with catalog.reading() as connection:
             return (

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.folder import FolderStorage
-from pgo_collector.engine.pushes import PushedProfile
+from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.engine.start_lines import (
     Additions,
     Function,
@@ -215,6 +215,20 @@ def test_what_a_look_up_reads_does_not_grow_with_closures(tmp_path: Path) -> Non
         assert 0 < steps < 100, name
 
 
+def unpacked(request: Export, folder: Path) -> list[Unpacked]:
+    """Return the profiles of a request, read with the tables in a folder."""
+    tables = Tables(FolderStorage(folder, folder), Copies(folder, 0))
+    options = ExportOptions(
+        is_json=False,
+        most_profiles=100,
+        labels=frozenset(),
+        sample_labels=frozenset(),
+        sender=Sender(),
+        start_lines=tables,
+    )
+    return unpack_export(options, request.body, Limits())
+
+
 def test_a_function_is_looked_up_once_in_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table(tmp_path, 0, main_f=10)
     looked_up: list[str] = []
@@ -232,16 +246,7 @@ def test_a_function_is_looked_up_once_in_a_request(tmp_path: Path, monkeypatch: 
         for line in range(10, 30):
             frame = "main.f", "/a.go", line
             request.sample([frame], timestamps=1, mapping=request.mapping("main", BUILD))
-    tables = Tables(FolderStorage(tmp_path, tmp_path), Copies(tmp_path, 0))
-    options = ExportOptions(
-        is_json=False,
-        most_profiles=100,
-        labels=frozenset(),
-        sample_labels=frozenset(),
-        sender=Sender(),
-        start_lines=tables,
-    )
-    assert len(unpack_export(options, request.body, Limits())) == 20
+    assert len(unpacked(request, tmp_path)) == 20
     assert looked_up == ["main.f"]
 
 
@@ -258,16 +263,7 @@ def test_a_request_looks_up_so_many_functions(tmp_path: Path, monkeypatch: pytes
         for line in range(200):
             frame = f"main.f{number}.{line}", "/a.go", 1
             request.sample([frame], timestamps=1, mapping=request.mapping("main", BUILD))
-    tables = Tables(FolderStorage(tmp_path, tmp_path), Copies(tmp_path, 0))
-    options = ExportOptions(
-        is_json=False,
-        most_profiles=100,
-        labels=frozenset(),
-        sample_labels=frozenset(),
-        sender=Sender(),
-        start_lines=tables,
-    )
-    profiles = unpack_export(options, request.body, Limits())
+    profiles = unpacked(request, tmp_path)
     assert [type(profile) for profile in profiles] == [PushedProfile] * 5
     assert 0 < len(looked_up) < 500
 

@@ -185,8 +185,7 @@ def _profiles(
             for span in profiles:
                 try:
                     profile = otlp.Profile.FromString(without(message, *span, _SAMPLES))
-                    has_samples = counts_in(message, *span)[_SAMPLES] > 0
-                    made = _payload(profile, reading, has_samples=has_samples)
+                    made = _payload(profile, message, span, reading)
                     made = made or to_pprof(profile, span, origin, reading)
                     placed = replace(target, labels=_labels(target.labels, made.joined_by))
                 except DecodeError as error:
@@ -251,14 +250,19 @@ def _labels(labels: Labels, joined_by: str) -> Labels:
     return labels_of_pairs([*labels, (START_LINES, joined_by)], _MOST_LABELS) if joined_by else labels
 
 
-def _payload(profile: otlp.Profile, reading: Reading, *, has_samples: bool) -> Converted | None:
-    """Return the original of a profile if it is pprof; None if there is none. Raises NotPprof."""
+def _payload(
+    profile: otlp.Profile, message: bytes, span: tuple[int, int], reading: Reading
+) -> Converted | None:
+    """Return the original of the profile at these bytes if it is pprof; None if there is none.
+
+    Raises NotPprof if there is nothing else of it.
+    """
     if not profile.original_payload:
         return None
     if profile.original_payload_format == _PPROF:
         reading.conversion.take_bytes(len(profile.original_payload))
         return Converted(profile.original_payload)
-    if not has_samples:
+    if not counts_in(message, *span)[_SAMPLES]:
         known = profile.original_payload_format[:50]
         raise NotPprof(f"the profile is only there in the format {known!r}: send its samples, or pprof")
     return None
