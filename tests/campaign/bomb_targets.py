@@ -24,12 +24,13 @@ from pgo_agent.spool import unpack
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.blobs.storage import StoredObject
 from pgo_collector.engine import latencies, tasks, views
-from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
+from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
 from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import Refusal
 from pgo_collector.model.selection import USUAL, Coarse
+from pgo_collector.model.series import Series
 from pgo_collector.queries.flames import Flame
 from pgo_collector.settings import Settings
 from pgo_collector.ui.flame_drawing import drawing_of
@@ -84,7 +85,7 @@ class _Engine:
         storage = FolderStorage(folder, folder)
         blobs = BlobColumns(
             storage,
-            (BlobSeries("service"),),
+            (Series("service", _TYPE),),
             np.zeros(1, np.int32),
             np.array([_NOW]),
             np.frombuffer(bytes.fromhex(validated.facts.digest), np.uint8).reshape(1, 32),

@@ -42,9 +42,8 @@ from pgo_collector.catalog.selection_sql import in_scope, selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, OUTBOX, PROFILES, SERIES
 from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.facts import Event, Facts
-from pgo_collector.model.scope import EVERY_SCOPE, Scope
-from pgo_collector.model.selection import EVERY_SERVICE, Selection
-from pgo_collector.model.series import BlobName, Identity, Series
+from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import EVERY_SCOPE, EVERY_SERVICE, BlobName, Identity, Scope, Series
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.traces.spans import place, span
 

@@ -23,7 +23,8 @@ from pgo_collector.catalog.selection_sql import (
     straddles_begin,
 )
 from pgo_collector.catalog.tables import BLOBS
-from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Selection
+from pgo_collector.model.selection import Coarse, Selection
+from pgo_collector.model.series import EVERY_SERVICE
 
 # Entries for selections that differ in their begin only, and selections apart from that.
 _MOST_BEGINS = 4

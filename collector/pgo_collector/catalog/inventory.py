@@ -12,9 +12,8 @@ from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import series_of
 from pgo_collector.catalog.selection_sql import in_scope, selected
 from pgo_collector.catalog.tables import BLOBS, LABELS, SERIES
-from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import BlobName, Identity
+from pgo_collector.model.series import BlobName, Identity, Scope
 
 # Label keys that are listed for a service. Clients make labels up, so there may be any number.
 MOST_KEYS = 100

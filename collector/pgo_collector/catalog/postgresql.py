@@ -396,7 +396,7 @@ class SharedChanges:
     def version(self, service: str, type_: str) -> frozenset[tuple[int, int]]:
         """Return the versions of all collectors."""
         with self._reading() as connection:
-            rows = _VERSIONS.rows(connection, {"service": service, "type": type_})
+            rows = _VERSIONS.run(connection, {"service": service, "type": type_}).fetchall()
         return frozenset((collector, version) for collector, version in rows)
 
     def note(self, connection: sa.Connection, changed: Collection[Owner], new: Mapping[Owner, int]) -> None:
@@ -415,7 +415,7 @@ class SharedChanges:
             for service, type_ in sorted(changed)
         ]
         if rows:
-            _COUNT.each(connection, rows)
+            _COUNT.run(connection, rows)
 
     def noted(self, changed: Collection[Owner]) -> None:
         """Do nothing: see `note`."""

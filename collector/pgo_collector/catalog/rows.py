@@ -186,7 +186,7 @@ def put_blob(
 ) -> int:
     """Insert a live blob, or make its row live; return the row's id."""
     row = _blob_row(_put_series(connection, name.series), name, facts, end_nanos, inputs_size)
-    ((id_,),) = _PUT_BLOB.rows(connection, row)
+    ((id_,),) = _PUT_BLOB.run(connection, row)
     return int(id_)
 
 
@@ -197,7 +197,7 @@ def claim_blob(connection: sa.Connection, name: BlobName, facts: Facts, *, may_b
     """
     series = _put_series(connection, name.series)
     row = _blob_row(series, name, facts, name.identity.time_nanos, 0)
-    if _CLAIM_BLOB.each(connection, [{**row, "live": False}]):
+    if _CLAIM_BLOB.run(connection, {**row, "live": False}).rowcount:
         return True
     is_live = connection.execute(sa.select(BLOBS.c.live).where(*_is_named(name))).scalar_one()
     return may_be_there and not is_live
@@ -212,15 +212,17 @@ def add_profiles(
 
     Return False if some of the names are taken by blobs that aren't live: see `names_taken`.
     """
+    if not entries:
+        return True
     # Sorted, so that two transactions with the same names wait for each other, and not both for ever.
     ordered = sorted(entries, key=lambda entry: entry[0])
     every = dict.fromkeys(name.series for name, _ in ordered)
     missing = [series for series in every if series not in known]
     ids = {**known, **_put_every_series(connection, missing)} if missing else known
     rows = [_blob_row(ids[name.series], name, facts, name.identity.time_nanos, 0) for name, facts in ordered]
-    if _PUT_BLOBS.each(connection, rows) < len(rows):
+    if _PUT_BLOBS.run(connection, rows).rowcount < len(rows):
         return False
-    _NEW_PROFILES.each(connection, rows)
+    _NEW_PROFILES.run(connection, rows)
     return True
 
 
@@ -342,9 +344,10 @@ def _put_every_series(connection: sa.Connection, every: Collection[Series]) -> d
 
 
 def _new_series(connection: sa.Connection, series: Series) -> int:
-    ((id_,),) = _NEW_SERIES.rows(connection, {**_key(series), "rolled_up": bool(series.dropped)})
+    ((id_,),) = _NEW_SERIES.run(connection, {**_key(series), "rolled_up": bool(series.dropped)})
     labels = [{"series_id": id_, "key": key, "value": value} for key, value in series.labels]
-    _NEW_LABELS.each(connection, labels)
+    if labels:
+        _NEW_LABELS.run(connection, labels)
     return int(id_)
 
 

@@ -6,8 +6,8 @@ import sqlalchemy as sa
 
 from pgo_collector.catalog.statements import fits_pattern, is_found
 from pgo_collector.catalog.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
-from pgo_collector.model.scope import Scope
-from pgo_collector.model.selection import EVERY_SERVICE, Matcher, Selection
+from pgo_collector.model.selection import Matcher, Selection
+from pgo_collector.model.series import EVERY_SERVICE, Scope
 
 # The time of a combined blob. An expression and not the column: there are few combined blobs, and SQLite
 # would otherwise use the index of all times.

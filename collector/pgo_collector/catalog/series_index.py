@@ -15,8 +15,8 @@ from pgo_collector.catalog.rows import Blob, read_newest
 from pgo_collector.catalog.selection_sql import in_scope, selected, series_in_scope
 from pgo_collector.catalog.statements import is_one_of
 from pgo_collector.catalog.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
-from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import Scope
 
 
 class StoredSeries(NamedTuple):

@@ -52,12 +52,7 @@ class _Prepared(ABC):
     def __init__(self) -> None:
         self._texts: dict[tuple[str, bool], str] = {}
 
-    def rows(self, connection: sa.Connection, values: Values) -> list[Row]:
-        """Run the statement and return all its rows."""
-        found: list[Row] = self._run(connection, values).fetchall()
-        return found
-
-    def _run(self, connection: sa.Connection, values: Values | Sequence[Values]) -> Any:
+    def run(self, connection: sa.Connection, values: Values | Sequence[Values]) -> Any:
         """Run the statement once, or once for each of several values; return the driver's cursor."""
         dialect, is_many = connection.dialect, not isinstance(values, Mapping)
         driver: Any = connection.connection.driver_connection
@@ -100,9 +95,9 @@ class PreparedQuery(_Prepared):
     def every(self, connection: sa.Connection, values: Sequence[Values]) -> list[list[Row]]:
         """Run the query with each of these values; return the rows of each."""
         if not values or connection.dialect.name != _TAKES_ALL:
-            return [self._run(connection, each).fetchall() for each in values]
+            return [self.run(connection, each).fetchall() for each in values]
         found: list[list[Row]] = [[] for _ in values]
-        for number, *row in self._run(connection, values):
+        for number, *row in self.run(connection, values):
             found[number].append(tuple(row))
         return found
 
@@ -140,10 +135,6 @@ class PreparedInsert(_Prepared):
         values = {column: sa.bindparam(column, type_=table.c[column].type) for column in columns}
         self._expressions: dict[str, sa.ColumnElement[Any]] = {**values, **computed}
         self._then = then
-
-    def each(self, connection: sa.Connection, values: Sequence[Values]) -> int:
-        """Run the insert with each of these values; return how many rows it has changed in all."""
-        return int(self._run(connection, values).rowcount) if values else 0
 
     def _of_one(self, dialect: sa.Dialect) -> str:
         insert = self._insert(dialect).values(self._expressions)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pprof_merge import Limits
 from pprof_merge.arrays import Bytes, Int32s, Int64s, Ints
 
 from pgo_collector.blobs.storage import Storage
-from pgo_collector.model.series import blob_name
+from pgo_collector.model.series import BlobName, Identity, Series
 
 # A stored profile may have any size: it was within the limits when it was submitted, or is a merge. The two
 # limits that bound the time of odd layouts stay, or one damaged blob could delay every merge by minutes.
@@ -21,14 +20,6 @@ STORED_LIMITS = Limits.none()._replace(
 )
 
 
-class BlobSeries(NamedTuple):
-    """A series: the folders of its blobs, its labels, and the keys of the labels that a roll-up dropped."""
-
-    folders: str
-    labels: tuple[tuple[str, str], ...] = ()
-    dropped: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class BlobColumns:
     """n blobs in one storage, each of one of these `series`.
@@ -38,7 +29,7 @@ class BlobColumns:
     """
 
     storage: Storage
-    series: tuple[BlobSeries, ...]
+    series: tuple[Series, ...]
     series_numbers: Int32s
     times: Int64s
     digests: Bytes
@@ -46,13 +37,14 @@ class BlobColumns:
     def __len__(self) -> int:
         return len(self.times)
 
-    def series_of(self, row: int) -> BlobSeries:
+    def series_of(self, row: int) -> Series:
         """Return the series of one blob."""
         return self.series[int(self.series_numbers[row])]
 
     def name(self, row: int) -> str:
         """Return the name of one blob: its text, by which the storage has it."""
-        return blob_name(self.series_of(row).folders, int(self.times[row]), bytes(self.digests[row]).hex())
+        identity = Identity(int(self.times[row]), bytes(self.digests[row]).hex())
+        return str(BlobName(self.series_of(row), identity))
 
     def take(self, rows: Ints) -> BlobColumns:
         """Return these rows as columns of their own."""

@@ -14,12 +14,13 @@ from pprof_merge.arrays import Int64s, Ints
 from pprof_merge.codec import StepTimes
 from pprof_merge.merging import PLAIN_WEIGHTING, check_compatible
 
-from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
+from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.row_cache import RowCache
 from pgo_collector.engine.validation import check_cpu
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.series import Series
 from pgo_collector.traces.spans import span
 
 # The period type and the sorted sample types. Only profiles of the same kind can be merged.
@@ -148,7 +149,7 @@ def _misfit(header: Header, type_: str, common: Header | None) -> str:
     return ""
 
 
-def _unweighable(series: BlobSeries, duration_nanos: int, weighting: Weighting) -> str:
+def _unweighable(series: Series, duration_nanos: int, weighting: Weighting) -> str:
     """Return why a profile of a series can't be weighed in this way; an empty text if it can."""
     if weighting.label in series.dropped:
         return f"a roll-up dropped the label {weighting.label}, by which it is weighed"

@@ -64,27 +64,23 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
     A body that isn't gzip is compressed; if it is in a file, the gzip replaces the file. A worker may die at
     any point of this, and the call may be repeated.
     """
+    every: list[tuple[bytes, Summary] | ProfileError | BodyTooCostly | OSError] = []
     times = StepTimes()
     with span("engine", "read bodies", bodies=len(bodies)) as reading:
-        every = [_read(body, limits, times) for body in bodies]
+        for body in bodies:
+            try:
+                content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
+                (summary,) = BODY_TIME.spend(content, list, summaries((content,), limits, times))
+            except (BodyTooCostly, OSError) as error:
+                every.append(error.with_traceback(None))
+            else:
+                every.append(summary if isinstance(summary, ProfileError) else (content, summary))
         reading.divide(inflate=times.inflate, decode=times.decode)
     with span("engine", "check and compress"):
         return [
             read if isinstance(read, Exception) else _validated(body, *read, limits)
             for body, read in zip(bodies, every, strict=True)
         ]
-
-
-def _read(
-    body: SubmittedBody, limits: Limits, times: StepTimes
-) -> tuple[bytes, Summary] | ProfileError | BodyTooCostly | OSError:
-    """Return the bytes of a body and the summary of the profile in it, within the time for the body."""
-    try:
-        content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
-        (summary,) = BODY_TIME.spend(content, list, summaries((content,), limits, times))
-    except (BodyTooCostly, OSError) as error:
-        return error.with_traceback(None)
-    return summary if isinstance(summary, ProfileError) else (content, summary)
 
 
 def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Limits) -> _Outcome:

@@ -15,7 +15,7 @@ from typing import Self
 import structlog
 
 from pgo_collector.errors import KeyMalformed, KeysUnreadable
-from pgo_collector.model.scope import Scope
+from pgo_collector.model.series import Scope
 from pgo_collector.reloaded_file import ReloadedFile
 
 _FIELDS = (b"name=", b"service=")

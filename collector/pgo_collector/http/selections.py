@@ -20,8 +20,15 @@ from pgo_collector.http.auth import context_of
 from pgo_collector.http.routing import first_values
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.profile_types import CPU, TYPES
-from pgo_collector.model.selection import EVERY_SERVICE, Focus, Matcher, Selection
-from pgo_collector.model.series import SERVICE_PATTERN, Series, parse_labels, sent_labels, unquote_part
+from pgo_collector.model.selection import Focus, Matcher, Selection
+from pgo_collector.model.series import (
+    EVERY_SERVICE,
+    SERVICE_PATTERN,
+    Series,
+    parse_labels,
+    sent_labels,
+    unquote_part,
+)
 
 _SERVICE = re.compile(SERVICE_PATTERN)
 _MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)

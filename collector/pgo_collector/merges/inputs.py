@@ -11,7 +11,7 @@ import numpy as np
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.engine.blob_columns import BlobColumns, BlobSeries
+from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.errors import NothingSelected
 from pgo_collector.model.profile_types import CPU, KEPT_APART, PROCESS_CPU
@@ -30,7 +30,7 @@ def chosen_of(storage: Storage, service: str, type_: str, blobs: Iterable[Blob])
         digests += bytes.fromhex(name.identity.digest)
     stored = BlobColumns(
         storage=storage,
-        series=tuple(BlobSeries(each.folders, each.labels, each.dropped) for each in numbers),
+        series=tuple(numbers),
         series_numbers=np.array(series, np.int32),
         times=np.array(times, np.int64),
         digests=np.frombuffer(digests, np.uint8).reshape(-1, 32),

@@ -11,8 +11,6 @@ from pprof_merge.analysis import ALL_LATENCIES, LatencyRange
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.series import Series
 
-# Stands for all services; it can't be the name of one.
-EVERY_SERVICE = "*"
 # The latest time that a profile can have, in ns since 1970.
 _LAST = (1 << 63) - 1
 

@@ -1,6 +1,7 @@
 """Series: service, type and labels of profiles that belong together, and how labels are written as text.
 
-A profile is named by its series and its identity, which are in the path of its file below `blobs/`, too.
+A profile is named by its series and its identity, which are in the path of its file below `blobs/`, too. The
+services that a key is for are its `Scope`.
 
 Some labels are reserved: the collector itself gives a meaning to them.
 
@@ -13,25 +14,27 @@ Some labels are reserved: the collector itself gives a meaning to them.
 
 A sent label that says otherwise is refused. Stored before that was so, it doesn't count: a series is of the
 service and type that it is stored as.
-
-A sent label that says otherwise is refused. Stored before that was so, it doesn't count: a series is of the
-service and type that it is stored as.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from pgo_collector.errors import LabelsInvalid
+from pgo_collector.errors import KeyMalformed, LabelsInvalid
 from pgo_collector.model.profile_types import OTHER, START_LINES, TYPES_BY_NAME
 from pgo_collector.model.times import DAY_NANOS
 
+# Stands for all services; it can't be the name of one.
+EVERY_SERVICE = "*"
 SERVICE_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+_SERVICE = re.compile(SERVICE_PATTERN)
 _LONGEST_SERVICE = 200
 _NOT_IN_SERVICES = re.compile(r"[^A-Za-z0-9._-]")
 # Reserved labels, and how the keys of more of them begin.
@@ -58,6 +61,51 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 # Keys and values, sorted by key; no key or value is empty, no key comes twice.
 Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The services that a key is for: names, or patterns in which `*` matches any text. Default: all.
+
+    Statements on the catalog take it: see `catalog.selection_sql`.
+    """
+
+    patterns: tuple[str, ...] = (EVERY_SERVICE,)
+
+    @classmethod
+    def parse(cls, text: str) -> Scope:
+        """Return the scope of comma-separated patterns. Raises KeyMalformed, which doesn't quote the text."""
+        patterns = text.split(",")
+        if not all(_SERVICE.fullmatch(pattern.replace("*", "a")) for pattern in patterns):
+            raise KeyMalformed(
+                "service= takes names of services, or patterns with *, with commas between them"
+            )
+        return cls(tuple(dict.fromkeys(patterns)))
+
+    def __str__(self) -> str:
+        return ",".join(self.patterns)
+
+    def includes(self, service: str) -> bool:
+        """Return whether a pattern matches the name of a service.
+
+        The service may itself be a pattern, such as `*` for all services. Only a `*` matches a `*`, so this
+        returns True only if the scope has every service that the pattern has.
+        """
+        return any(fnmatchcase(service, pattern) for pattern in self.patterns)
+
+    @property
+    def only_service(self) -> str | None:
+        """The service if the scope is the name of just one, else None."""
+        first, *others = self.patterns
+        return None if others or "*" in first else first
+
+    @property
+    def is_every(self) -> bool:
+        """Return whether it has all services."""
+        return EVERY_SERVICE in self.patterns
+
+
+EVERY_SCOPE = Scope()
 
 
 class Series(NamedTuple):
@@ -257,7 +305,8 @@ class BlobName(NamedTuple):
         series = self.series
         is_short = sum([len(key) + len(value) for key, value in series.labels]) <= SHORT_LABELS
         folders = _short_folders(series) if is_short and not series.dropped else series.folders
-        return blob_name(folders, *self.identity)
+        time_nanos, digest = self.identity
+        return f"{folders}/{_day(time_nanos // DAY_NANOS)}/{time_nanos}-{digest}{BLOB_SUFFIX}"
 
     @classmethod
     def parse(cls, text: str) -> BlobName | None:
@@ -272,14 +321,6 @@ class BlobName(NamedTuple):
             return None
         name = cls(series, Identity(int(match["time_nanos"]), match["digest"]))
         return name if str(name) == text else None
-
-
-def blob_name(folders: str, time_nanos: int, digest: str) -> str:
-    """Return the path of a blob below `blobs/`: the folders of its series, the day, the time and the digest.
-
-    `folders` is `Series.folders`, `time_nanos` in ns since 1970, and `digest` in hex.
-    """
-    return f"{folders}/{_day(time_nanos // DAY_NANOS)}/{time_nanos}-{digest}{BLOB_SUFFIX}"
 
 
 @lru_cache(maxsize=1 << 14)

@@ -19,9 +19,8 @@ from pgo_collector.catalog.catalog import Extent
 from pgo_collector.engine.surveys import TOO_LARGE, Change, Survey, Weeks, survey_blobs
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import Scope, Series
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.answers import (
     FleetChange,

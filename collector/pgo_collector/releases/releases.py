@@ -28,9 +28,8 @@ from pgo_collector.errors import MergeDamaged, NoSuchRelease, NotStored, Refusal
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import Scope, Series
 from pgo_collector.releases.candidates import Candidate, Candidates
 from pgo_collector.releases.folder import Releases
 from pgo_collector.releases.release import Choice, Reason, Release, ReleaseRule, Summary

@@ -26,9 +26,8 @@ from pgo_collector.http.routing import Routes
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import SERVICE_PATTERN, Series
+from pgo_collector.model.series import SERVICE_PATTERN, Scope, Series
 from pgo_collector.model.times import format_time
 from pgo_collector.store.readiness import Readiness
 from pgo_collector.submits.submits import Submits

@@ -15,8 +15,7 @@ from pgo_collector.http.openapi import SELECTION, parameters, problems
 from pgo_collector.http.parameters import decode_cursor, encode_cursor, whole_number
 from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import fleet_selection_of, fleet_service_of
-from pgo_collector.model.scope import Scope
-from pgo_collector.model.selection import EVERY_SERVICE
+from pgo_collector.model.series import EVERY_SERVICE, Scope
 from pgo_collector.queries.answers import Services, StoredProfiles
 from pgo_collector.queries.listings import profiles_of, services_of
 from pgo_collector.store.store import Store

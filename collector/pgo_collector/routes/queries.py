@@ -34,7 +34,8 @@ from pgo_collector.http.selections import (
     sample_type_of,
     selection_of,
 )
-from pgo_collector.model.selection import EVERY_SERVICE, Focus
+from pgo_collector.model.selection import Focus
+from pgo_collector.model.series import EVERY_SERVICE
 from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.queries.answers import (
     Diff,

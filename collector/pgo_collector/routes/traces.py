@@ -18,7 +18,7 @@ from pgo_collector.http.openapi import download, parameters, problems
 from pgo_collector.http.parameters import one_of
 from pgo_collector.http.routing import Routes, check_parameters
 from pgo_collector.http.traces import trace_query_of, visible_services
-from pgo_collector.model.selection import EVERY_SERVICE
+from pgo_collector.model.series import EVERY_SERVICE
 from pgo_collector.queries.answers import Traces
 from pgo_collector.queries.traces import KeptTraces, traces_of
 from pgo_collector.traces.forms import FORMS

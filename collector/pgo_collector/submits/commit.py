@@ -251,8 +251,7 @@ class UndatedTimes:
         """Delete the times of profiles that are counted now."""
         names = [_undated_object(name.series, name.identity.digest) for name in counted]
         with suppress(OSError):  # it does no harm: a retry looks into the catalog first
-            if names:
-                self._storage.delete(names)
+            self._storage.delete(names)
 
     def drop_all(self) -> None:
         """Delete all times, when all blobs are counted."""
@@ -331,6 +330,10 @@ class GroupCommit:
                     event for each in self._announcers for known in stored for event in each(*known)
                 ]:
                     add_events(connection, events)
+            if undated := [
+                name for name, facts in stored if not (facts.time_nanos or new[name].created_nanos)
+            ]:
+                self._undated.drop(undated)
         except SQLAlchemyError as error:
             if fault_of(error) is Fault.CONFLICT:
                 raise _Conflict(error) from error
@@ -339,10 +342,6 @@ class GroupCommit:
             if len(names) < len(submissions):
                 return [error] * len(submissions)
             failures |= {name: failures.get(name, error) for name in names}
-        else:
-            self._undated.drop(
-                [name for name, facts in stored if not (facts.time_nanos or new[name].created_nanos)]
-            )
         return [
             failures.get(name) or Submitted(submission.facts, name, new.get(name) is submission)
             for name, submission in zip(names, submissions, strict=True)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pgo_collector.catalog.catalog import Catalog, Combined
 from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.model.facts import Facts
-from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Matcher, Selection
-from pgo_collector.model.series import BlobName, Identity, Series
+from pgo_collector.model.selection import Coarse, Matcher, Selection
+from pgo_collector.model.series import EVERY_SERVICE, BlobName, Identity, Series
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import database_of
 

@@ -12,8 +12,7 @@ from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.model.scope import Scope
-from pgo_collector.model.series import BlobName, Identity, Series
+from pgo_collector.model.series import BlobName, Identity, Scope, Series
 
 # Characters with a meaning in SQL's patterns are among those that names of services can have.
 _SERVICES = st.builds(lambda first, rest: first + rest, st.sampled_from("aB0"), st.text("aB0._-", max_size=4))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.catalog.sqlite import SQLite
-from pgo_collector.engine.blob_columns import BlobColumns, BlobSeries
+from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.engine.tasks import merge_blobs
@@ -46,7 +46,7 @@ def store(folder: Path, count: int) -> ChosenBlobs:
         every.append((profile, decode(profile)))
     blobs = BlobColumns(
         FolderStorage(folder, folder),
-        (BlobSeries("service/cpu"),),
+        (Series("service", "cpu"),),
         np.zeros(count, np.int32),
         np.array([profile.header.time_nanos for _, profile in every]),
         np.frombuffer(b"".join(profile.digest for _, profile in every), np.uint8).reshape(-1, 32),

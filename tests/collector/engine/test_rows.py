@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.engine import row_cache
-from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
+from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE
 from pgo_collector.engine.packing import pack, pack_to_send, unpack, unpack_sent
 from pgo_collector.engine.row_cache import RowCache, RowFile, Rows
 from pgo_collector.engine.tasks import absorb_rows
+from pgo_collector.model.series import Series
 from pprof_merge import decode, encode, merge
 
 from tests.faults.stacks import EPOCH, profile_of, tally
@@ -51,7 +52,7 @@ def stored(folder: Path, paths: list[Path]) -> BlobColumns:
     profiles = [decode(path.read_bytes()) for path in paths]
     return BlobColumns(
         FolderStorage(folder, folder),
-        (BlobSeries("service/cpu"),),
+        (Series("service", "cpu"),),
         np.zeros(len(profiles), np.int32),
         np.array([profile.header.time_nanos for profile in profiles]),
         np.frombuffer(b"".join(profile.digest for profile in profiles), np.uint8).reshape(-1, 32),

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pgo_collector.errors import KeyMalformed
 from pgo_collector.http.keys import Key, digest_of, new_key
-from pgo_collector.model.scope import Scope
+from pgo_collector.model.series import Scope
 
 pytestmark = pytest.mark.any_store
 

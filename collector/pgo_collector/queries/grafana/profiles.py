@@ -12,9 +12,8 @@ from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
 from pgo_collector.engine.sample_types import Kind, read_kinds
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Matcher, Selection
-from pgo_collector.model.series import PROFILE_NAME, name_of_profile
+from pgo_collector.model.series import PROFILE_NAME, Scope, name_of_profile
 from pgo_collector.model.series import Series as BlobSeries
 from pgo_collector.queries.fleet import MAX_SERVICES
 from pgo_collector.queries.grafana.matching import (

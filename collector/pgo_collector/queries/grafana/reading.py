@@ -34,9 +34,8 @@ from pgo_collector.errors import NothingSelected, NothingToMerge, NotOfThisProfi
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
-from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import SERVICE_NAME, is_hidden, name_of_service
+from pgo_collector.model.series import SERVICE_NAME, Scope, is_hidden, name_of_service
 from pgo_collector.model.series import Series as BlobSeries
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.grafana.profile_types import TYPE_LABELS

@@ -23,8 +23,7 @@ from pgo_collector.http.auth import context_of, require_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.routing import Routes
-from pgo_collector.model.scope import Scope
-from pgo_collector.model.series import SERVICE_NAME, is_hidden
+from pgo_collector.model.series import SERVICE_NAME, Scope, is_hidden
 from pgo_collector.queries.grafana.matching import Match, Series, Span, check_labels
 from pgo_collector.queries.grafana.profile_types import TYPE_LABELS, ProfileType
 from pgo_collector.queries.grafana.profiles import Profiles, Query

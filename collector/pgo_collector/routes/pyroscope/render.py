@@ -15,7 +15,7 @@ from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import context_of, require_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.routing import Routes
-from pgo_collector.model.scope import Scope
+from pgo_collector.model.series import Scope
 from pgo_collector.queries.grafana.profiles import Query
 from pgo_collector.queries.grafana.reading import Grouping, Reading, Steps
 from pgo_collector.routes.push.connect import JSON

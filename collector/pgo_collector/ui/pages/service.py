@@ -15,9 +15,8 @@ from pgo_collector.catalog.inventory import StoredService
 from pgo_collector.catalog.summaries import VERSION, Summary
 from pgo_collector.http.selections import selection_of
 from pgo_collector.model.profile_types import CPU, KEPT_APART, LATENCY_TYPES, PROCESS_CPU
-from pgo_collector.model.scope import Scope
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import Scope, Series
 from pgo_collector.releases.folder import Releases
 from pgo_collector.ui.comparisons import Comparison, comparisons, release_time
 from pgo_collector.ui.links import Links

@@ -16,8 +16,8 @@ from pgo_collector.http.auth import context_of
 from pgo_collector.http.parameters import decode_cursor, encode_cursor, search_of
 from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import type_of
-from pgo_collector.model.scope import Scope
-from pgo_collector.model.selection import EVERY_SERVICE, Selection
+from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import EVERY_SERVICE, Scope
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.answers import FleetChange, FleetOverview
 from pgo_collector.ui.fleet_drawing import fleet_plot_of
