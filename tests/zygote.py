@@ -177,6 +177,7 @@ def serve_forks() -> None:
         "uvicorn.lifespan.off",
         "multiprocessing.popen_forkserver",
         "encodings.idna",
+        "psycopg",
     ):
         import_module(late)
 
