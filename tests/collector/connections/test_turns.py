@@ -25,6 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.cpu_meter import cpu_seconds_for
 from tests.faults.connections import chunk, received, statuses
 
+pytestmark = pytest.mark.any_store
 LONGEST_TURN = 0.05
 CROWD = 20
 FOLLOWED = b"POST / HTTP/1.1\r\nHost: collector\r\n"

@@ -18,6 +18,7 @@ from tests.faults.stacks import profile_of
 from tests.processes import stat_of
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
 # As many as the bound of all headers has room for, of one that may come several times.
 MOST_LINES = 7
 # For all values of a header to all routes, of which a parser in quadratic time takes more for a few.

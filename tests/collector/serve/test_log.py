@@ -10,6 +10,8 @@ import pytest
 from tests.faults.stacks import profile_of
 from tests.server import Server, bearer, fingerprint
 
+pytestmark = pytest.mark.any_store
+
 
 def test_every_request_is_one_line_of_json(server: Server) -> None:
     profile = profile_of("a")
