@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,41 +17,56 @@ from tests.collector.visitor import Visitor
 from tests.collector.webhooks import SECRET, started, waiting
 from tests.faults.stacks import DAY, profile_of
 from tests.receiver import Receiver
-from tests.server import Installed, Server
+from tests.server import Server
+from tests.zygote import Child, Zygote
 
 YEARS = 20 * 365
-# The clock is ahead by as many days as the file says.
+# The clock of a forked collector, and of its workers, is ahead by as many days as a file says.
 _PROGRAM = """
-import sys, time
+import os, time
 from pathlib import Path
-from pgo_collector.command.cli import main
-ahead = Path(sys.argv.pop(1))
-def days(): return int(ahead.read_text() or 0)
 real_ns, real = time.time_ns, time.time
+def days():
+    ahead = os.environ.get("TESTS_AHEAD")
+    return int(Path(ahead).read_text() or 0) if ahead else 0
 time.time_ns = lambda: real_ns() + days() * 86400 * 10**9
 time.time = lambda: real() + days() * 86400
-sys.exit(main())
+from tests import zygote
+zygote.serve_forks()
 """
 
 
-class Ahead(Installed):
-    """Starts the command with a clock that the test moves."""
+class Ahead:
+    """Forks the command with a clock that the test moves, and runs others by the machine's clock."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, zygote: Zygote) -> None:
         self._file = file
+        self._zygote = zygote
         self.move(0)
 
     def move(self, days: int) -> None:
         self._file.write_text(str(days))
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", _PROGRAM, str(self._file), *arguments]
-        return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
+        return self._zygote.start(arguments, {**environment, "TESTS_AHEAD": str(self._file)})
+
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        return self._zygote.run(arguments, environment)
+
+
+@pytest.fixture(scope="module")
+def ahead_zygote() -> Iterator[Zygote]:
+    """The process that collectors with such a clock are forked from."""
+    zygote = Zygote(program=_PROGRAM)
+    yield zygote
+    zygote.close()
 
 
 @pytest.fixture
-def clock(tmp_path: Path) -> Ahead:
-    return Ahead(tmp_path / "ahead")
+def clock(tmp_path: Path, ahead_zygote: Zygote) -> Ahead:
+    return Ahead(tmp_path / "ahead", ahead_zygote)
 
 
 @pytest.fixture
