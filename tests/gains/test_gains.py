@@ -130,14 +130,14 @@ def test_rows_of_other_programs_and_other_sections_stay(tmp_path: Path) -> None:
 @pytest.mark.skipif(not can_count(), reason="missing: clang's runtime for instrumented builds")
 @pytest.mark.exhaustive
 def test_the_tutorials_program_is_measured(tmp_path: Path) -> None:
-    """Takes a minute: it profiles three runs, and Valgrind runs each of four builds."""
+    """Takes half a minute: it profiles three runs, and Valgrind runs each of four builds."""
     command = [
         sys.executable,
         "-m",
         "tests.gains.run",
         "json",
         "--profiles",
-        "2",
+        "1",
         "--rounds",
         "1",
         "--page",
