@@ -23,6 +23,9 @@ IN_REQUESTS = {"bcc": "BccProfile", "perf": "Perf", "bpftrace": "Bpftrace"}
 SECONDS = 6
 # So many samples that chance has no part in the outcome.
 FREQUENCY = 499
+# It is busy for a third of the time; more would take the other tests' CPU.
+QUERIES = ("--rate", "2000")
+CONNECTIONS = ("-C", "--rate", "100")
 # Functions that every query goes through, the outermost first.
 OF_POSTGRES = {b"main", b"PostmasterMain", b"PostgresMain", b"PortalRun", b"standard_ExecutorRun"}
 
@@ -80,7 +83,7 @@ def test_its_backends_are_sampled_as_often_as_they_were_busy(
     agent: Serving, cluster: Cluster, profiler: str, tmp_path: Path
 ) -> None:
     """Takes over 20 s where nothing is in Go's cache: Go builds its pprof on first use."""
-    with CpuMeter(cluster.pid) as meter, cluster.pgbench(600):
+    with CpuMeter(cluster.pid) as meter, cluster.pgbench(600, *QUERIES):
         response = agent.post(profiler, SECONDS, sampling_frequency=FREQUENCY)
         pids = {cluster.pid, *children_of(cluster.pid)}
     assert response.status_code == 200, response.text
@@ -111,7 +114,7 @@ def text_of_notes(binary: Path) -> str:
 def test_connections_that_come_later_are_in_it(agent: Serving, cluster: Cluster, profiler: str) -> None:
     """pgbench connects again for each transaction, so each of those processes lives for a few ms."""
     before = {cluster.pid, *children_of(cluster.pid)}
-    with cluster.pgbench(600, "-C"):
+    with cluster.pgbench(600, *CONNECTIONS):
         response = agent.post(profiler, SECONDS, sampling_frequency=FREQUENCY)
     profile = parsed(response.content)
     pid = [*profile.string_table].index(b"pid")
@@ -132,7 +135,7 @@ def test_connections_that_come_later_are_in_it(agent: Serving, cluster: Cluster,
 
 def test_the_schedule_pushes_and_a_merge_gives_it_back(cluster: Cluster, tmp_path: Path) -> None:
     """Takes over 20 s on a busy machine: it waits for its moment, and each profiler is tried for a second."""
-    with Server(tmp_path / "collector") as collector, cluster.pgbench(300):
+    with Server(tmp_path / "collector") as collector, cluster.pgbench(300, *QUERIES):
         pushing = ("--url", collector.base_url, "--submit-key-file", collector.submit_keys)
         kept = ("--spool", tmp_path / "spool", "--every", "6", "--duration", "2")
         sent = ("--service", "database", "--label", "region=eu")
