@@ -140,7 +140,7 @@ def _groups() -> Iterator[_Groups]:
 def _compared(rig: Rig, files: list[Path], server: Server, where: _Groups) -> _Compared:
     """Return what the first merge of a server's profiles costs each side."""
     name = server.home.name
-    with server, DaskCluster(server.environment) as cluster:
+    with server, DaskCluster(server.environment, workers=2) as cluster:
         for process, its in zip(cluster.workers, where.workers, strict=True):
             its.add(process.pid)
         fleet = Fleet(server, files, rig.count(LARGE))

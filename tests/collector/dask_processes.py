@@ -82,12 +82,12 @@ class DaskProcess:
 
 
 class DaskCluster:
-    """A scheduler and some workers, as a context manager; `address` is as in PGOF_BULK.
+    """A scheduler and workers of several threads each, as a context manager; `address` is as in PGOF_BULK.
 
     `environment` adds to the variables of the workers.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None, workers: int = 2) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, workers: int = 1) -> None:
         self._environment = environment
         self._count = workers
         self.scheduler = DaskProcess("scheduler", "--bind", "127.0.0.1:0", "--dashboard", "127.0.0.1:0")

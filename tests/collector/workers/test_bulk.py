@@ -26,7 +26,7 @@ _NANOS = 1_700_000_000_000_000_000
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[DaskCluster]:
     """A cluster of one worker, which has several threads."""
-    with DaskCluster(workers=1) as cluster:
+    with DaskCluster() as cluster:
         yield cluster
 
 
@@ -228,7 +228,7 @@ def test_what_a_rogue_worker_answers_runs_nowhere(
     (tmp_path / "sitecustomize.py").write_text(_ROGUE)
     made, mode = tmp_path / "made", tmp_path / "mode"
     rogue = {"PYTHONPATH": str(tmp_path), "ROGUE_FILE": str(made), "ROGUE_MODE": str(mode)}
-    with DaskCluster(rogue, workers=1) as cluster:
+    with DaskCluster(rogue) as cluster:
         use(filled, cluster)
         for each in modes:
             mode.write_text(each)
@@ -246,7 +246,7 @@ def test_what_a_rogue_worker_answers_runs_nowhere(
 @pytest.mark.exhaustive
 def test_a_worker_that_dies_costs_its_range(filled: Server) -> None:
     alone = answers_alone(filled)
-    with DaskCluster() as cluster:
+    with DaskCluster(workers=2) as cluster:
         for worker in cluster.workers:
             worker.signal(signal.SIGSTOP)
         use(filled, cluster)
