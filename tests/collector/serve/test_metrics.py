@@ -50,6 +50,7 @@ def part(samples: Samples, name: str) -> Samples:
     }
 
 
+@pytest.mark.any_store
 def test_metrics_are_off_unless_a_setting_says_who_may_ask(server: Server) -> None:
     for key in ("wrong", Server.submit_key, Server.merge_key):
         answer = server.client.get("/metrics", headers=bearer(key))
@@ -57,6 +58,7 @@ def test_metrics_are_off_unless_a_setting_says_who_may_ask(server: Server) -> No
     assert server.client.get("/metrics").status_code == 403
 
 
+@pytest.mark.any_store
 def test_they_have_keys_of_their_own(stopped: Server) -> None:
     keys = stopped.home / "metrics_keys"
     keys.write_text(f"{METRICS_KEY} name=prometheus\n")
@@ -83,6 +85,7 @@ def test_a_missing_file_of_keys_ends_the_start(stopped: Server) -> None:
     assert "nowhere" in finished.stderr
 
 
+@pytest.mark.any_store
 def test_requests_are_counted_by_route_method_and_status(metered: Server) -> None:
     metered.submit(profile_of("a"))
     for _ in range(3):
@@ -105,6 +108,7 @@ def test_requests_are_counted_by_route_method_and_status(metered: Server) -> Non
     assert part(samples, "request_seconds_sum")['{method="GET",route="/v1/merge"}'] > 0
 
 
+@pytest.mark.any_store
 def test_what_clients_make_up_is_no_label(metered: Server) -> None:
     for number in range(40):
         metered.client.get(f"/made/up/{number}")
@@ -116,6 +120,7 @@ def test_what_clients_make_up_is_no_label(metered: Server) -> None:
     }
 
 
+@pytest.mark.any_store
 def test_pages_are_counted_by_what_they_show(metered: Server) -> None:
     visitor = Visitor(metered)
     for path in (
@@ -150,6 +155,7 @@ def test_submits_are_counted_by_what_became_of_them(metered: Server) -> None:
     }
 
 
+@pytest.mark.any_store
 def test_bytes_are_those_of_the_bodies(metered: Server) -> None:
     profile = profile_of("a")
     metered.submit(profile)
@@ -160,6 +166,7 @@ def test_bytes_are_those_of_the_bodies(metered: Server) -> None:
     assert part(samples, "sent_bytes_total")['{route="/v1/merge"}'] == len(merged)
 
 
+@pytest.mark.any_store
 def test_the_last_use_of_keys_is_told_by_name_or_fingerprint(stopped: Server) -> None:
     stopped.environment["PGOF_METRICS_OPEN"] = "true"
     stopped.submit_keys.write_text("key-of-shop name=shop-ci\nunused name=unused\n")

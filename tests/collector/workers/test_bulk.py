@@ -83,6 +83,7 @@ def test_the_answers_are_the_same_as_without_a_cluster(filled: Server, cluster: 
     assert answers(filled) == alone
 
 
+@pytest.mark.any_store
 def test_few_unread_profiles_are_read_here(filled: Server, cluster: DaskCluster) -> None:
     use(filled, cluster, PGOF_BULK_BLOBS=str(_COUNT))
     filled.start()
@@ -101,6 +102,7 @@ def test_an_unreadable_blob_is_left_out_as_without_a_cluster(filled: Server, clu
     assert damaged.name in left
 
 
+@pytest.mark.any_store
 def test_a_scheduler_that_is_not_there_costs_nothing_but_time(filled: Server) -> None:
     filled.start()
     alone = filled.ask("/v1/top", service="s0").content
