@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from pprof_merge.analysis.noise import CONFIDENCE, Interval, count_samples, difference_interval
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
-    from pprof_merge.analysis.sample_types import focus_types
+    from pprof_merge.analysis.sample_types import split_types
     from pprof_merge.analysis.stacks import Frame, default_column, stacks_of
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
@@ -85,7 +85,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "focus_calls",
     "focus_latency",
     "focus_names",
-    "focus_types",
+    "split_types",
     "Rules",
     "parse_rules",
     "apply_rules",
@@ -122,7 +122,7 @@ __getattr__ = on_first_use(
         "edge_overlap": ["overlap"],
         "build_report": ["KeptApart", "ReportedProfile", "ReportOptions", "report"],
         "rules": ["Rules", "apply_rules", "parse_rules"],
-        "sample_types": ["focus_types"],
+        "sample_types": ["split_types"],
         "stacks": ["Frame", "default_column", "stacks_of"],
         "timeline": ["Timeline"],
         "top_table": ["TopOrder", "TopSum", "TopTable"],

@@ -142,14 +142,16 @@ def totals_of(n_types: i64, stacks: bytes, sums: bytes) -> Totals:
     return totals
 
 
-def assemble(tables: Numbering, uses: Uses, totals: Totals, depth: i64) -> ProfileColumns:
-    """Return the merged profile of stacks and their sums, which become its values.
+def assemble(
+    tables: Numbering, strings: list[bytes], uses: Uses, totals: Totals, depth: i64
+) -> ProfileColumns:
+    """Return the merged profile of stacks and their sums, which become its values; `strings` are all.
 
     Stacks whose sums are all 0 are left out. Of each stack only `depth` locations are kept, from the leaf on.
     """
     totals.drop_zeros()
     merged = ProfileColumns()
-    merged.strings = tables.strings.since(0)
+    merged.strings = strings
     merged.n_types = totals.n_types
     locations = add_samples(merged, tables, totals, depth)
     functions = add_locations(merged, tables, uses, locations)

@@ -173,7 +173,7 @@ class Batch:
             numbered, place = places[number]
             totals.add(numbered, place, columns_of[profile.header], tables.stacks.count)
             uses.add(keys[number], tables, numbered, place)
-        columns = assemble(tables, uses, totals, WHOLE if depth is None else depth)
+        columns = assemble(tables, tables.strings.since(0), uses, totals, WHOLE if depth is None else depth)
         return Profile(header, columns, hashlib.sha256(b"".join(each.digest for each in ordered)).digest())
 
 

@@ -131,7 +131,9 @@ class IncrementalMerge:
         if self._header is None:
             raise ProfileError("there is no profile to merge")
         totals = self._totals(self._header)
-        columns = assemble(self._dictionary.tables, self._uses, totals, WHOLE if depth is None else depth)
+        tables = self._dictionary.tables
+        strings = tables.strings.since(0)
+        columns = assemble(tables, strings, self._uses, totals, WHOLE if depth is None else depth)
         return Profile(self._header, columns, self._digest)
 
     def contributions(self, profiles: SelectedProfiles) -> Iterator[Contribution]:

@@ -215,8 +215,8 @@ def test_what_a_look_up_reads_does_not_grow_with_closures(tmp_path: Path) -> Non
         assert 0 < steps < 100, name
 
 
-def unpacked(request: Export, folder: Path) -> list[Unpacked]:
-    """Return the profiles of a request, read with the tables in a folder."""
+def unpacked(body: bytes, folder: Path) -> list[Unpacked]:
+    """Return the profiles of an export, read with the tables in a folder."""
     tables = Tables(FolderStorage(folder, folder), Copies(folder, 0))
     options = ExportOptions(
         is_json=False,
@@ -226,7 +226,7 @@ def unpacked(request: Export, folder: Path) -> list[Unpacked]:
         sender=Sender(),
         start_lines=tables,
     )
-    return unpack_export(options, request.body, Limits())
+    return unpack_export(options, body, Limits())
 
 
 def test_a_function_is_looked_up_once_in_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_a_function_is_looked_up_once_in_a_request(tmp_path: Path, monkeypatch: 
         for line in range(10, 30):
             frame = "main.f", "/a.go", line
             request.sample([frame], timestamps=1, mapping=request.mapping("main", BUILD))
-    assert len(unpacked(request, tmp_path)) == 20
+    assert len(unpacked(request.body, tmp_path)) == 20
     assert looked_up == ["main.f"]
 
 
@@ -263,9 +263,31 @@ def test_a_request_looks_up_so_many_functions(tmp_path: Path, monkeypatch: pytes
         for line in range(200):
             frame = f"main.f{number}.{line}", "/a.go", 1
             request.sample([frame], timestamps=1, mapping=request.mapping("main", BUILD))
-    profiles = unpacked(request, tmp_path)
+    profiles = unpacked(request.body, tmp_path)
     assert [type(profile) for profile in profiles] == [PushedProfile] * 5
     assert 0 < len(looked_up) < 500
+
+
+def test_look_ups_are_bounded_by_the_size_before_it_is_inflated(tmp_path: Path) -> None:
+    table(tmp_path, 0, main_f=10)
+    request = Export()
+    request.resource({"service.name": "s"})
+    mapping = request.mapping("main", BUILD)
+    for _ in range(100):
+        request.profile().time_unix_nano = LATER
+        for line in range(10, 210):
+            frame = "main.f", "/a.go", line
+            request.sample([frame], timestamps=1, mapping=mapping)
+
+    def joined(body: bytes) -> int:
+        profiles = [profile for profile in unpacked(body, tmp_path) if isinstance(profile, PushedProfile)]
+        assert len(profiles) == 100
+        read = [Profile.FromString(profile.content) for profile in profiles]
+        return sum(any(function.start_line for function in profile.function) for profile in read)
+
+    assert joined(request.body) == 100
+    packed = gzip.compress(request.body)
+    assert 0 < joined(packed) <= (10_000 + len(packed)) // 400 < 100
 
 
 def test_a_table_only_grows_and_never_changes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import time
 from pathlib import Path
@@ -12,9 +13,11 @@ from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited
 from tests.collector.engine.test_joining import BUILD, LATER, ebpf, go_profile
-from tests.collector.exporting import assert_exported, export
+from tests.collector.exporting import Export, assert_exported, export
 from tests.collector.pushing import stored
+from tests.cpu_meter import cpu_seconds_for
 from tests.faults.stacks import profile_of
+from tests.processes import stat_of
 from tests.server import Server, bearer
 
 STACK = [("main.f", "/src/main.go", 12), ("main.g", "/src/main.go", 24)]
@@ -86,6 +89,32 @@ def test_a_backup_and_a_restore_hold_the_symbols(tmp_path: Path) -> None:
         other.start()
         assert_exported(export(other, ebpf("shop", STACK, time.time_ns() + LATER)))
         assert stored(other, "shop") == [("cpu", {"start_lines": "symbols"})]
+
+
+def test_locations_of_a_function_of_many_closures_cost_little(tmp_path: Path) -> None:
+    """Each location read the rows of all closures once: 18 exports of 8 KB kept the workers for minutes."""
+    closures = {f"f.func{number}": 1001 + number for number in range(998)}
+    with Server(tmp_path, {"PGOF_JOIN_SECONDS": "0.2"}) as server:
+        assert upload(server, symbols(BUILD, f=1000, **closures, g=100_000))["status"] == 200
+        request = Export()
+        request.resource({"service.name": "shop"})
+        profile, mapping = request.profile(), request.mapping("shop", BUILD)
+        for line in range(900):
+            request.sample([("main.f", "/src/main.go", 3000 + line)], timestamps=1, mapping=mapping)
+        before, later = cpu_seconds(server), time.time_ns() + LATER
+        for number in range(18):
+            profile.time_unix_nano = later + number
+            content = gzip.compress(request.body)
+            assert len(content) < 8192
+            assert_exported(export(server, content, Content_Encoding="gzip"))
+        assert cpu_seconds(server) - before <= cpu_seconds_for(18 * 0.2)
+        assert stored(server, "shop") == [("cpu", {"start_lines": "symbols"})] * 18
+
+
+def cpu_seconds(server: Server) -> float:
+    """Return the CPU time that a server and its workers have taken."""
+    ticks = sum(sum(map(int, stat_of(pid)[11:13])) for pid in (server.process.pid, *server.descendants()))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def tables_of(server: Server) -> dict[str, bytes]:

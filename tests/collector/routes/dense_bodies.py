@@ -314,10 +314,26 @@ def _profile_of_locations() -> bytes:
     return _profile(record(2, _numbers(1, [1]) + _numbers(2, [1])), line, count)
 
 
+_TYPES = (b"samples", b"cpu", b"wall", b"alloc", b"heap", b"lock", b"exception", b"timeline", b"gpu", b"z")
+
+
 def _profile_of_types() -> bytes:
-    types = [b"samples", b"cpu", b"wall", b"alloc", b"heap", b"lock", b"exception", b"timeline", b"gpu", b"z"]
     sample = record(2, _numbers(1, [1]) + _numbers(2, [1] * 10) + _LABEL)
-    return _profile(sample * 149_000, types=types)
+    return _profile(sample * 149_000, types=_TYPES)
+
+
+def _profile_of_types_and_strings() -> bytes:
+    sample = record(2, _numbers(1, [1]) + _numbers(2, [1] * 10))
+    return _profile(sample, types=_TYPES) + _every(6, (b"%x" % at for at in range(490_000)))
+
+
+def _profile_of_types_and_locations() -> bytes:
+    """Return a profile of which each type has nearly all."""
+    count = 300_000
+    lines = [record(4, number(1, at) + number(2, 1)) for at in range(1, count + 1)]
+    stacks = (_numbers(1, range(at, at + 100)) for at in range(1, count - 98, 100))
+    samples = _every(2, (stack + _numbers(2, [1] * 10) for stack in stacks))
+    return _profile(samples, lines, count, _TYPES)
 
 
 def _profile_of_empty_labels() -> bytes:
@@ -399,6 +415,8 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
     yield "ingest of .NET, empty labels", Dense(_then(_profile_of_empty_labels, _dotnet), ingest)
     yield "datadog, many values", Dense(_then(_profile_of_many_values, _uploaded), split)
     yield "datadog, nine types", Dense(_then(_profile_of_types, _uploaded), split)
+    yield "datadog, strings of nine types", Dense(_then(_profile_of_types_and_strings, _uploaded), split)
+    yield "datadog, nine types of all", Dense(_then(_profile_of_types_and_locations, _uploaded), split, 200)
 
 
 def _then(make: Callable[[], bytes], wrap: Callable[[bytes], bytes]) -> Callable[[], bytes]:

@@ -22,6 +22,7 @@ from pgo_collector.routes.pyroscope.ingest import IngestOptions, unpack_ingest
 from pgo_collector.routes.pyroscope.push import PushOptions, unpack_push
 from pgo_collector.routes.pyroscope.push_pb2 import PushRequest
 from pgo_collector.settings import Settings
+from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.pushing import form
 from tests.faults.stacks import profile_of
@@ -343,6 +344,16 @@ def upload(tags: str, parts: Mapping[str, bytes]) -> bytes:
     return form(event=event, **parts)[0]
 
 
+def _strings(count: int) -> bytes:
+    """Return an upload of a profile that is split by its nine types, and uses few of its strings."""
+    types = (b"cpu", b"wall", b"alloc", b"heap", b"lock", b"exception", b"timeline", b"gpu", b"z")
+    profile = Profile(string_table=[b"", *types, *[b""] * count])
+    for number, _ in enumerate(types, 1):
+        profile.sample_type.add(type=number, unit=number)
+    profile.sample.add(value=[1] * len(types))
+    return upload("a:b", {"a.pprof": profile.SerializeToString()})
+
+
 def _tags_of_many(count: int) -> bytes:
     tags = ",".join(f"a{number}:b" for number in range(count))
     return upload(tags, {f"{number}.pprof": b"\x1f0" for number in range(30)})
@@ -425,7 +436,7 @@ def hostile_bodies() -> Iterator[tuple[str, Make, Unpack]]:
     to_datadog = partial(unpack_upload, UploadOptions("xYz", 100, "host:a,env:b", Sender()))
     of_ingest = (("service_name", "a"), ("pyroscope_spy", "unknown"))
     ingest = partial(unpack_ingest, IngestOptions(of_ingest, None, "", form()[1], Sender()))
-    for uploads in (_tags, _tags_of_many, _commas, _colons, _long_tag):
+    for uploads in (_strings, _tags, _tags_of_many, _commas, _colons, _long_tag):
         yield f"datadog, {uploads.__name__.strip('_').replace('_', ' ')}", uploads, to_datadog
     for name, forms in _FORMS.items():
         yield f"datadog, {name}", forms, to_datadog

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Profile, decode, encode
-from pprof_merge.analysis import focus_types
+from pprof_merge.analysis import split_types
 from pprof_proto import profile_pb2
 
 TYPES = ("cpu", "wall", "alloc")
@@ -64,14 +64,14 @@ def test_samples_that_are_the_same_without_labels_are_added_up(samples: list[Sam
     expected: Counter[tuple[bytes, tuple[tuple[bytes, int], ...]]] = Counter()
     for stack, values, thread, _ in samples:
         expected[stack.encode(), ((_THREAD, thread + 1),)] += values[column]
-    focused = focus_types(profile_of(samples), [column], {_SPAN})
-    assert sums_of(focused) == Counter({key: value for key, value in expected.items() if value})
+    (part,) = split_types(profile_of(samples), [[column]], {_SPAN})
+    assert sums_of(part) == Counter({key: value for key, value in expected.items() if value})
 
 
 @pytest.mark.parametrize("columns", [*permutations(range(3), 2)])
 def test_the_first_type_is_the_default(columns: tuple[int, int]) -> None:
-    focused = focus_types(profile_of([("a", (1, 2, 3), 0, 0)]), columns)
-    read = profile_pb2.Profile.FromString(encode(focused))
+    (part,) = split_types(profile_of([("a", (1, 2, 3), 0, 0)]), [columns])
+    read = profile_pb2.Profile.FromString(encode(part))
     named = [read.string_table[type_.type].decode() for type_ in read.sample_type]
     assert named == [TYPES[column] for column in columns]
     assert read.string_table[read.default_sample_type].decode() == named[0]
@@ -81,5 +81,5 @@ def test_the_first_type_is_the_default(columns: tuple[int, int]) -> None:
 
 
 def test_what_only_left_out_samples_use_is_left_out() -> None:
-    focused = focus_types(profile_of([("a", (1, 0, 0), 0, 0), ("b", (0, 1, 0), 0, 0)]), [0])
-    assert b"b" not in profile_pb2.Profile.FromString(encode(focused)).string_table
+    (part,) = split_types(profile_of([("a", (1, 0, 0), 0, 0), ("b", (0, 1, 0), 0, 0)]), [[0]])
+    assert b"b" not in profile_pb2.Profile.FromString(encode(part)).string_table

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pprof_merge import FORMATS, Collection, Profile, decode, encode, merge
-from pprof_merge.analysis import focus_types
+from pprof_merge.analysis import split_types
 
 from tests.merge.differential import read
 
@@ -26,11 +26,11 @@ def collected(bodies: list[bytes]) -> Profile:
     [
         lambda bodies: merge(map(decode, bodies)),
         collected,
-        lambda bodies: focus_types(decode(bodies[0]), [0]),
+        lambda bodies: [*split_types(decode(bodies[0]), [[0]])],
         lambda bodies: FORMATS["go"].write(decode(bodies[0])),
         lambda bodies: encode(decode(bodies[0])),
     ],
-    ids=["merge", "collection", "focus", "go", "encode"],
+    ids=["merge", "collection", "split", "go", "encode"],
 )
 def test_what_is_done_again_is_freed(profiles: Path, work: object) -> None:
     assert callable(work)

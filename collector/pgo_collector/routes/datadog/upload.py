@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from pprof_merge import Header, LimitExceeded, Limits, ProfileError, decode, encode, inflate
-from pprof_merge.analysis import focus_types
+from pprof_merge.analysis import split_types
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import LabelsInvalid, NotPprof, ParameterInvalid, PushInvalid
@@ -83,7 +83,8 @@ def unpack_upload(options: UploadOptions, content: bytes, limits: Limits) -> lis
 
 def _profiles(parts: dict[str, bytes], event: _Event, sender: Sender, limits: Limits) -> Iterator[Unpacked]:
     """Yield the profiles in the parts of a form. Raises LimitExceeded if all together are too large."""
-    room = limits.inflated_bytes
+    # For what came, and for what is made of it: each type of a profile may have nearly all of it.
+    room = left = limits.inflated_bytes
     for name, part in parts.items():
         stem, _, kind = name.rpartition(".")
         if kind == _JFR:
@@ -97,7 +98,10 @@ def _profiles(parts: dict[str, bytes], event: _Event, sender: Sender, limits: Li
                 yield _pushed(bare, named, event, sender)
             else:
                 bare = inflate(bare, limits._replace(inflated_bytes=room))
-                yield from _split(bare, event, sender, limits)
+                for split in _split(bare, event, sender, limits):
+                    left -= len(split.content)
+                    limits.check("inflated_bytes", limits.inflated_bytes - left)
+                    yield split
         except LimitExceeded as error:
             # All together are too large, or this one is.
             raise LimitExceeded(error.limit, getattr(limits, error.limit), error.where) from error
@@ -133,8 +137,9 @@ def _split(bare: bytes, event: _Event, sender: Sender, limits: Limits) -> Iterat
     profile = decode(bare, limits)
     if (count := profile.samples.values.size) > _MOST_VALUES:
         raise PushInvalid(f"a profile with several types has {count:,} values; the limit is {_MOST_VALUES:,}")
-    for named, columns in profiles_in(profile.header).items():
-        yield _pushed(encode(focus_types(profile, columns, _NUMBERING)), named, event, sender)
+    columns = profiles_in(profile.header)
+    for named, part in zip(columns, split_types(profile, columns.values(), _NUMBERING), strict=True):
+        yield _pushed(encode(part), named, event, sender)
 
 
 def _pushed(content: bytes, named: ProfileName, event: _Event, sender: Sender) -> PushedProfile:

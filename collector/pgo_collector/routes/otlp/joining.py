@@ -18,9 +18,9 @@ Joined = Mapping[int, Sequence[KnownFunction | None]]
 _LEAST_SHARE = 0.5
 
 
-# How much of the tables one request may ask for, in steps: some, and one for each of its bytes, up to the
-# most. Each location that a profile has takes one, and so does each of its lines; a function two, and a table
-# as many as it takes long to open. What comes then gets no start lines.
+# How much of the tables one request may ask for, in steps: some, and one for each of its bytes before they
+# were inflated, up to the most. Each location that a profile has takes one, and so does each of its lines; a
+# function two, and a table as many as it takes long to open. What comes then gets no start lines.
 _ANY_STEPS, _MOST_STEPS = 10_000, 100_000
 _OF_FUNCTION, _OF_TABLE = 2, 500
 
@@ -29,7 +29,7 @@ class Known:
     """The functions that a request has and the tables know, each looked up once."""
 
     def __init__(self, tables: Tables, size: int) -> None:
-        """Take the tables, and the bytes of the request."""
+        """Take the tables, and the bytes of the request before they were inflated."""
         self._tables = tables
         self._left = min(_ANY_STEPS + size, _MOST_STEPS)
         self._versions: dict[tuple[str, int], Mapping[str, str]] = {}

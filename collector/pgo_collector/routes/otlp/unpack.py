@@ -87,7 +87,8 @@ def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> lis
         message = _from_json(message, options, most_values(len(content)))
     try:
         resources = _Taken(message, options).resources()
-        reading = _reading(message, size, resources, options, limits)
+        known = Known(options.start_lines, len(content))
+        reading = _reading(message, size, resources, options, limits, known=known)
     except (DecodeError, MalformedProfile) as error:
         raise PushInvalid(f"the body isn't {_NAME}: {error}") from error
     return [*_profiles(message, resources, reading, options)]
@@ -141,11 +142,18 @@ class _Taken:
 
 
 def _reading(
-    message: bytes, size: int, resources: list[_Resource], options: ExportOptions, limits: Limits
+    message: bytes,
+    size: int,
+    resources: list[_Resource],
+    options: ExportOptions,
+    limits: Limits,
+    *,
+    known: Known,
 ) -> Reading:
     """Return how the profiles of a request of this size are read.
 
-    Raises PushInvalid, MalformedProfile, and LimitExceeded if the dictionary is too large.
+    `known` has the start lines. Raises PushInvalid, MalformedProfile, and LimitExceeded if the dictionary is
+    too large.
     """
     dictionaries = messages_in(message, 0, len(message), 2, len(message))
     tables = DictionaryTables(message, dictionaries, limits)
@@ -165,7 +173,7 @@ def _reading(
     room = limits._replace(inflated_bytes=min(limits.inflated_bytes, _SMALL_BYTES + _MOST_TIMES * size))
     of = Dictionary(tables, limits, lambda key: matches(key, options.sample_labels))
     conversion = Conversion(tables, room, of.label, of.folded, of.mapping)
-    return Reading(of, conversion, is_before, Known(options.start_lines, size))
+    return Reading(of, conversion, is_before, known)
 
 
 def _profiles(
