@@ -31,6 +31,7 @@ _ROOT: Final = Path(__file__).parents[3]
 BEFORE: Final = "13bf04c11eb12bc3d6afd018ddef20940a267743"
 _PROGRAM: Final = "import sys; from pgo_collector.command.cli import main; sys.exit(main())"
 _SUBMITTERS: Final = 4
+_REST_SECONDS: Final = 0.02
 _TIMEOUT_SECONDS: Final = 120.0
 _PROXY_SECONDS: Final = 30
 _MIGRATION: Final = '''
@@ -115,6 +116,7 @@ class Load:
                     time.sleep(0.05)
                 self.acknowledged.append(stack)
                 sent += 1
+                self._over.wait(_REST_SECONDS)
 
     def _is_acknowledged(self, client: httpx.Client, stack: str, service: str) -> bool:
         try:
