@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,34 +11,32 @@ from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited
 from tests.faults.stacks import profile_of
-from tests.server import Installed, Server
+from tests.server import Server
+from tests.zygote import Zygote
 
 pytestmark = [pytest.mark.folder, pytest.mark.sqlite]
 
-# While the file `failing` is there, no file below `incoming` can be deleted.
+# While the file that TESTS_FAILING names is there, no file below `incoming` can be deleted.
 _PROGRAM = """
-import errno, os, sys
-from pgo_collector.command.cli import main
-failing = sys.argv.pop(1)
+import errno, os
+from tests import zygote
 unlink = os.unlink
 def failed(path, **rest):
+    failing = os.environ.get("TESTS_FAILING", "")
     if "/incoming/" in os.fspath(path) and os.path.lexists(path) and os.path.exists(failing):
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
     unlink(path, **rest)
 os.unlink = failed
-sys.exit(main())
+zygote.serve_forks()
 """
 
 
-class _Failing(Installed):
-    """Starts the command so that it can't delete parts while a file is there."""
-
-    def __init__(self, failing: Path) -> None:
-        self._failing = failing
-
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", _PROGRAM, str(self._failing), *arguments]
-        return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+@pytest.fixture(scope="module")
+def failing_zygote() -> Iterator[Zygote]:
+    """The process that collectors are forked from which can't delete parts while a file is there."""
+    zygote = Zygote(program=_PROGRAM)
+    yield zygote
+    zygote.close()
 
 
 @pytest.fixture
@@ -49,8 +45,8 @@ def failing(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(tmp_path: Path, failing: Path) -> Iterator[Server]:
-    with Server(tmp_path / "home", launcher=_Failing(failing)) as server:
+def server(tmp_path: Path, failing: Path, failing_zygote: Zygote) -> Iterator[Server]:
+    with Server(tmp_path / "home", {"TESTS_FAILING": str(failing)}, failing_zygote) as server:
         yield server
 
 
