@@ -86,7 +86,7 @@ class FolderStorage(NamedTuple):
         """Link the parts under their names. Each folder is synced once, for all blobs that go into it.
 
         A missing folder is made durably; an existing one was made so, or synced when the data folder was
-        opened.
+        opened. Few submits are the first of their folder, so it is only looked for when it is missing.
         """
         failures: dict[str, OSError] = {}
         folders: dict[Path, list[str]] = {}
@@ -101,9 +101,12 @@ class FolderStorage(NamedTuple):
                         write_file(part, blob.content)
                 for name in filter(None, (blob.name, blob.beside)):
                     self._delete(name)
-                make_folder(folder := path.parent)
-                os.link(part, path)
-                folders.setdefault(folder, []).append(blob.name)
+                try:
+                    os.link(part, path)
+                except FileNotFoundError:
+                    make_folder(path.parent)
+                    os.link(part, path)
+                folders.setdefault(path.parent, []).append(blob.name)
             except OSError as error:
                 failures[blob.name] = error
             finally:

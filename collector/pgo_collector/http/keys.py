@@ -27,11 +27,18 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key: the SHA-256 of its text, its name in logs and answers, and the services it is for."""
+    """A key: the SHA-256 of its text, its name in logs and answers, and the services it is for.
+
+    `fingerprint`, the first 12 hex digits of the SHA-256, is what logs show in place of the key.
+    """
 
     digest: bytes
     name: str | None = None
     scope: Scope = field(default_factory=Scope)
+    fingerprint: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fingerprint", self.digest.hex()[:12])
 
     @classmethod
     def parse(cls, line: bytes) -> Self:
@@ -72,11 +79,6 @@ class Key:
         if self.scope != Scope():
             words.append(f"service={self.scope}")
         return " ".join(words)
-
-    @property
-    def fingerprint(self) -> str:
-        """The first 12 hex digits of the key's SHA-256, which logs show in place of the key."""
-        return self.digest.hex()[:12]
 
 
 def digest_of(key: bytes) -> bytes:

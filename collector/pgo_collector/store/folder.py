@@ -129,13 +129,14 @@ class DataFolder:
     def check_held(self) -> None:
         """Check that this process alone writes here. Raises OSError (ESTALE).
 
-        If the file `lock` was deleted or replaced, it is locked again.
+        While the file `lock` is the one that was locked, no other process can use the folder that it is in.
+        If it was deleted or replaced, it is locked again.
         """
         lock = self.path / _LOCK
         with self._locking:
-            self.check_same_folder()
             if self._lock is not None and _is_same(self._lock, lock):
                 return
+            self.check_same_folder()
             try:
                 made = _lock_file(lock)
             except BlockingIOError:
