@@ -22,7 +22,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("proto/pprof_proto", "merge/pprof_merge", "collector/pgo_collector", "agent/pgo_agent")
+# pprof_proto has generated modules alone.
+PACKAGES = ("merge/pprof_merge", "collector/pgo_collector", "agent/pgo_agent")
 FOLDER = Path(".dev/lines")
 HOOK = Path(sysconfig.get_path("purelib"), "lines_hook.py")
 
@@ -49,8 +50,10 @@ def begin(folder: Path) -> None:
 
 
 def _places(tree: ast.Module) -> Iterator[tuple[list[ast.stmt], int]]:
-    """Yield the list and the index of each statement but docstrings, `...` and imports of the future."""
+    """Yield the list and index of each statement but docstrings, `...` and some imports."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
         for name in ("body", "orelse", "finalbody"):
             if isinstance(statements := getattr(node, name, None), list):
                 for i, statement in enumerate(statements):
