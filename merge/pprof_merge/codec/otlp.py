@@ -21,6 +21,7 @@ from pprof_merge.codec.otlp_tables import (
     SAMPLES,
     STACK,
     STRING,
+    TIMES_READ,
     TIMESTAMPS,
     DictionaryTables,
 )
@@ -41,18 +42,15 @@ from pprof_merge.codec.wire import (
 from pprof_merge.codec.writer import StringTable, Writer, fields_size, put_fields
 from pprof_merge.columns.tables import Table
 from pprof_merge.columns.vectors import room, wrapped, zeros
-from pprof_merge.errors import LimitExceeded, MalformedProfile
+from pprof_merge.errors import MalformedProfile
 from pprof_merge.limits import Limits
 
 _MOST: Final[i64] = 0x7FFFFFFFFFFFFFFF
 _ID_BITS: Final[i64] = 0xFFFFFFFF
 # More weight of a sample makes no difference to what is asked of its locations; sums stay within 63 bits.
 _HEAVIEST: Final[i64] = 0xFFFFFFFFFF
-# How many times as many bytes of the dictionary may be read as the request has and what is written of it, how
-# many for each frame besides, and how many anyway. What isn't written, such as unknown fields, takes time.
-_TIMES_READ: Final[i64] = 8
+# How many bytes of the dictionary may be read for each frame: what a stack has is read for each sample.
 _READ_FOR_FRAME: Final[i64] = 16
-_READ_ANYWAY: Final[i64] = 2 << 20
 # Pieces of output are as long as they get.
 _WHOLE: Final[i64] = 1 << 40
 
@@ -92,7 +90,6 @@ class Conversion:
         self.n_frames: i64 = 0
         self.n_lines: i64 = 0
         self.n_bytes: i64 = 0
-        self.n_read: i64 = 0
         self.most_samples: i64 = limits.samples
         self.most_labels: i64 = limits.labels
         self.most_frames: i64 = limits.frames
@@ -157,7 +154,9 @@ class Conversion:
                 at += value
         ends, words = self.rows.ends, self.rows.words
         for row in range(self.n_rows):
-            self.n_frames += self.count_frames(words[ends[row]])
+            n_frames: i64 = self.count_frames(words[ends[row]])
+            self.n_frames += n_frames
+            self.tables.most_read += _READ_FOR_FRAME * n_frames
             if self.n_frames > self.most_frames:
                 self.limits.check("frames", self.n_frames)
 
@@ -243,20 +242,11 @@ class Conversion:
             self.kept[attribute] = u8(1 if label is None else 2)
         return self.kept[attribute] == 2
 
-    def taken(self, entry: i64) -> tuple[i64, i64]:
-        """Return where an entry begins, and ends, which is then read: for each profile or sample again."""
-        spans = self.tables.spans
-        self.n_read += spans[2 * entry + 1] - spans[2 * entry]
-        most: i64 = _TIMES_READ * (i64(len(self.data)) + self.size()) + _READ_FOR_FRAME * self.n_frames
-        if self.n_read > _READ_ANYWAY + most:
-            raise LimitExceeded("inflated_bytes", int(self.most_bytes), "the dictionary is read too often")
-        return spans[2 * entry], spans[2 * entry + 1]
-
     def count_frames(self, stack: i64) -> i64:
         """Return how many locations a stack has."""
         if stack == 0:
             return 0
-        at, end = self.taken(self.tables.entry(STACK, stack))
+        at, end = self.tables.read(STACK, stack)
         n: i64 = 0
         while at < end:
             tag, value, at = field(self.data, at, end)
@@ -271,7 +261,7 @@ class Conversion:
         if stack == 0:
             return 0
         tables = self.tables
-        at, end = self.taken(tables.entry(STACK, stack))
+        at, end = tables.read(STACK, stack)
         n: i64 = 0
         while at < end:
             tag, value, at = field(self.data, at, end)
@@ -324,11 +314,8 @@ class Conversion:
     def function(self, index: i64) -> tuple[bytes, bytes, int]:
         """Return the name, the file and the start line of a function."""
         cells, tables = self.cells, self.tables
-        at, end = self.taken(tables.entry(FUNCTION, index))
+        at, end = tables.read(FUNCTION, index)
         read_scalars(self.data, at, end, cells, 0, 4)
-        for k in range(0, 4, 2):
-            if cells[k] != 0:
-                self.taken(tables.entry(STRING, cells[k]))
         name = tables.content(STRING, cells[0]) if cells[0] != 0 else b""
         filename = tables.content(STRING, cells[2]) if cells[2] != 0 else b""
         return name, filename, int(cells[3])
@@ -360,8 +347,7 @@ class Conversion:
         entry: i64 = self.tables.entry(STRING, index)
         known: i64 = self.ids[entry]
         if known >> 32 != self.profile:
-            spans = self.tables.spans
-            known = self.profile << 32 | self.text(self.data[spans[2 * entry] : spans[2 * entry + 1]])
+            known = self.profile << 32 | self.text(self.tables.content(STRING, index))
             self.ids[entry] = known
         return known & _ID_BITS
 
@@ -442,6 +428,7 @@ class Conversion:
         """Take the bytes of a finished profile from the room."""
         self.n_bytes += size
         self.limits.check("inflated_bytes", self.n_bytes)
+        self.tables.most_read += TIMES_READ * size
 
     def written(self) -> bytes:
         """Return the records of the profile: samples, mappings, locations, functions and strings."""
@@ -465,7 +452,7 @@ class Conversion:
         folded, as in pprof.
         """
         data, cells = self.data, self.cells
-        at, end = self.taken(self.tables.entry(LOCATION, index))
+        at, end = self.tables.read(LOCATION, index)
         n: i64 = 0
         n_attributes: i64 = 0
         folded: i64 = 1
@@ -563,7 +550,7 @@ class Conversion:
             self.ids[entry] = self.profile << 32 | self.n_mappings
             self.mappings = cells = room(self.mappings, first + 10)
             self.told = told = room(self.told, 4 * self.n_mappings)
-            at, end = self.taken(entry)
+            at, end = self.tables.read(MAPPING, index)
             for k in range(1, 5):
                 cells[first + k] = 0
             while at < end:
@@ -599,7 +586,7 @@ class Conversion:
             if given is not None:
                 return given
         cells = zeros(5)
-        at, end = self.taken(entry)
+        at, end = self.tables.read(FUNCTION, index)
         read_scalars(self.data, at, end, cells, 1, 4)
         for k in range(1, 4):
             cells[k] = self.string(cells[k])

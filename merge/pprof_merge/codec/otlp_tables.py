@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from pprof_merge.codec.wire import FIXED64, LENGTH, VARINT, field, number_of, varint
 from pprof_merge.columns.vectors import zeros
-from pprof_merge.errors import MalformedProfile
+from pprof_merge.errors import LimitExceeded, MalformedProfile
 from pprof_merge.limits import Limits
 
 # The tables of a dictionary, by the numbers of their fields.
@@ -27,6 +27,11 @@ _NAMES: Final = ("", "mapping", "location", "function", "", "string", "attribute
 _LIMITS: Final = ("", "mappings", "locations", "functions", "", "strings", "labels", "samples")
 
 
+# How many times as many bytes of the dictionary may be read as the request has, and how many anyway. What
+# isn't written, such as unknown fields, or what a profile is refused for, is read for each profile again.
+TIMES_READ: Final[i64] = 8
+_READ_ANYWAY: Final[i64] = 2 << 20
+
 # The fields of a profile with its samples, and of a sample with its timestamps.
 SAMPLES: Final[i64] = 2
 TIMESTAMPS: Final[i64] = 5
@@ -37,12 +42,16 @@ class DictionaryTables:
     """The tables of a dictionary: for each entry, where its message or text begins in the request, and ends.
 
     Table `t`, the number of its field, has `counts[t]` entries. Entry i is in the cells 2 * (firsts[t] + i)
-    and the next.
+    and the next. Of the dictionary, `n_read` bytes were read, and `most_read` may be. Methods raise
+    MalformedProfile, and those that read an entry LimitExceeded.
     """
 
     def __init__(self, data: bytes, dictionaries: list[tuple[int, int]], limits: Limits) -> None:
-        """Find the entries in all `dictionaries`. Raises LimitExceeded and MalformedProfile."""
+        """Find the entries in all `dictionaries`. Raises LimitExceeded."""
         self.data: bytes = data
+        self.n_read: i64 = 0
+        self.most_read: i64 = _READ_ANYWAY + TIMES_READ * i64(len(data))
+        self.most_bytes: i64 = limits.inflated_bytes
         self.counts: vec[i64] = zeros(_N_TABLES)
         self.firsts: vec[i64] = zeros(_N_TABLES)
         self.spans: vec[i64] = zeros(0)
@@ -75,7 +84,7 @@ class DictionaryTables:
                     at += value
 
     def entry(self, table: i64, index: i64) -> i64:
-        """Return the number of an entry among those of all tables. Raises MalformedProfile."""
+        """Return the number of an entry among those of all tables."""
         if index < 0 or index >= self.counts[table]:
             name = _NAMES[table]
             raise MalformedProfile(
@@ -87,16 +96,24 @@ class DictionaryTables:
         """Return how many entries a table has."""
         return self.counts[table]
 
-    def content(self, table: i64, index: i64) -> bytes:
-        """Return an entry: its message, or its text. Raises MalformedProfile."""
+    def read(self, table: i64, index: i64) -> tuple[i64, i64]:
+        """Return where an entry begins, and ends, which is read then."""
         cell: i64 = 2 * self.entry(table, index)
-        return self.data[self.spans[cell] : self.spans[cell + 1]]
+        begin: i64 = self.spans[cell]
+        end: i64 = self.spans[cell + 1]
+        self.n_read += end - begin
+        if self.n_read > self.most_read:
+            raise LimitExceeded("inflated_bytes", int(self.most_bytes), "the dictionary is read too often")
+        return begin, end
+
+    def content(self, table: i64, index: i64) -> bytes:
+        """Return an entry: its message, or its text."""
+        begin, end = self.read(table, index)
+        return self.data[begin:end]
 
     def attributes_of_mapping(self, index: i64, most: i64) -> list[int]:
-        """Return the attributes of a mapping, `most` and one at most. Raises MalformedProfile."""
-        cell: i64 = 2 * self.entry(MAPPING, index)
-        at: i64 = self.spans[cell]
-        end: i64 = self.spans[cell + 1]
+        """Return the attributes of a mapping, `most` and one at most."""
+        at, end = self.read(MAPPING, index)
         found: list[int] = []
         while at < end:
             tag, value, at = field(self.data, at, end)

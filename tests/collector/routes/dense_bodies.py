@@ -249,6 +249,32 @@ def _a_long_name() -> bytes:
     )
 
 
+def _a_malformed_attribute() -> bytes:
+    """Return a request whose profiles are all refused for an attribute, most of which can be read."""
+    attribute = number(1, 1) + record(2, record(1, b"")) * 50_000 + b"\x12\x05"
+    return _export([_sample(1, [1])] * 999, attributes=[attribute])
+
+
+# It is long until it turns out not to be UTF-8.
+_NOT_TEXT = b"." * (4 * _MIB) + b"\xff"
+
+
+def _a_type_that_is_no_text() -> bytes:
+    of_type = record(1, number(1, len(_STRINGS)))
+    return _export([_sample(1) + of_type] * 999, strings=[_NOT_TEXT])
+
+
+def _a_name_that_is_no_text() -> bytes:
+    return _export(
+        [_sample(1)] * 999,
+        locations=[_location(1, mapping=1)],
+        functions=[number(1, len(_STRINGS))],
+        attributes=[_BUILD],
+        mappings=[_numbers(5, [1])],
+        strings=[_NOT_TEXT],
+    )
+
+
 def _one_field_of_a_mapping() -> bytes:
     """Return a request whose profiles have one mapping, in which one field comes again and again."""
     return _export(
@@ -377,13 +403,14 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
         _profiles_of_a_deep_stack, _profiles_of_many_mappings, _mappings_with_attributes, _empty_values,
         _empty_values_of_many, _empty_values_of_labels, _unknown_fields_of_a_stack,
         _unknown_fields_of_a_location, _long_numbers_of_a_stack, _one_field_of_a_mapping,
-        _profiles_of_long_locations, _a_long_name,
+        _profiles_of_long_locations, _a_long_name, _a_malformed_attribute, _a_type_that_is_no_text,
+        _a_name_that_is_no_text,
     ):  # fmt: skip
         name = make.__name__.strip("_").replace("_", " ")
         yield f"otlp, {name}", Dense(make, export)
         if make in {
             _keys_and_functions, _locations, _profiles_of_many_mappings, _profiles_of_long_locations,
-            _a_long_name,
+            _a_long_name, _a_name_that_is_no_text,
         }:  # fmt: skip
             yield f"otlp of a known build, {name}", Dense(make, joined, 110)
     export_json = partial(unpack_export, export_options(is_json=True))
