@@ -370,11 +370,16 @@ def _dotnet(profile: bytes) -> bytes:
     return form(profile=profile[: FULL - 1000], sample_type_config=b"{}")[0]
 
 
-def _series(field: int, profile: bytes) -> bytes:
-    """Return a request of one series with a profile, for Push or WriteRaw."""
-    label = record(1, record(1, b"__name__") + record(2, b"process_cpu"))
+def _series(field: int, profile: bytes, name: bytes = b"process_cpu", count: int = 1) -> bytes:
+    """Return a request of one series with a profile, so many times, for Push or WriteRaw."""
+    label = record(1, record(1, b"__name__") + record(2, name))
     labels = label if field == 1 else record(1, label)
-    return record(field, labels + record(2, record(1, profile)))
+    return record(field, labels + record(2, record(1, profile)) * count)
+
+
+def _series_of_a_long_name(field: int) -> bytes:
+    profile = _profile(record(2, _numbers(1, [1]) + _numbers(2, [1])))
+    return _series(field, profile, b"%" * (FULL - 20_000), count=90)
 
 
 def _series_in_json(profile: bytes) -> bytes:
@@ -384,6 +389,11 @@ def _series_in_json(profile: bytes) -> bytes:
 
 def _uploaded(profile: bytes) -> bytes:
     return upload("a:b", {"a.pprof": profile})
+
+
+def _long_tag() -> bytes:
+    profile = _profile(record(2, _numbers(1, [1]) + _numbers(2, [1])))
+    return upload("a:" + "/" * ((4 << 20) - 1000), {f"cpu{at}.pprof": profile for at in range(90)})
 
 
 def _unpack_submit(content: bytes, _: Limits) -> list[PushedProfile]:
@@ -439,7 +449,10 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
         yield f"write raw, {name}", Dense(_then(of, partial(_series, 2)), write)
         yield f"ingest of .NET, {name}", Dense(_then(of, _dotnet), ingest)
         yield f"datadog, {name}", Dense(_then(of, _uploaded), split, 150)
+    yield "push, a long name", Dense(partial(_series_of_a_long_name, 1), push)
+    yield "write raw, a long name", Dense(partial(_series_of_a_long_name, 2), write)
     yield "ingest of .NET, empty labels", Dense(_then(_profile_of_empty_labels, _dotnet), ingest)
+    yield "datadog, a long tag", Dense(_long_tag, split)
     yield "datadog, many values", Dense(_then(_profile_of_many_values, _uploaded), split)
     yield "datadog, nine types", Dense(_then(_profile_of_types, _uploaded), split)
     yield "datadog, strings of nine types", Dense(_then(_profile_of_types_and_strings, _uploaded), split)

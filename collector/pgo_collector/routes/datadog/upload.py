@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
-from pprof_merge import Header, LimitExceeded, Limits, ProfileError, decode, encode, inflate
+from pprof_merge import LimitExceeded, Limits, ProfileError, decode, encode, inflate
 from pprof_merge.analysis import split_types
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import LabelsInvalid, NotPprof, ParameterInvalid, PushInvalid
 from pgo_collector.http.forms import form_parts
 from pgo_collector.http.selections import parse_time
-from pgo_collector.model.series import Series
 from pgo_collector.routes.datadog.compression import unframed
 from pgo_collector.routes.datadog.naming import ProfileName, go_profile, labels_of, profiles_in
 from pgo_collector.routes.push.connect import read_json
@@ -61,27 +61,27 @@ class UploadOptions(NamedTuple):
 
 
 class _Event(NamedTuple):
-    """The event of an upload: the labels of its profiles, and when they begin, in ns since 1970."""
+    """The event of an upload: where its profiles go, and when they begin, in ns since 1970."""
 
-    labels: dict[str, str]
+    target: Target
     start_nanos: int | None
 
 
 def unpack_upload(options: UploadOptions, content: bytes, limits: Limits) -> list[Unpacked]:
     """Return the profiles of an upload. Parts that are neither pprof nor JFR are ignored.
 
-    Raises PushInvalid if there is no form with an event, or too much in it, and LimitExceeded.
+    Raises PushInvalid if there is no form with an event, or too much in it, LabelsInvalid and LimitExceeded.
     """
     most = options.most_profiles
     # The event, a file that describes it, and the end of the form are counted, too.
     parts = form_parts(inflate(content, limits), options.boundary, most + 3, _MOST_PROFILES)
-    profiles = [*islice(_profiles(parts, _event(parts, options), options.sender, limits), most + 1)]
+    profiles = [*islice(_profiles(parts, _event(parts, options), limits), most + 1)]
     if len(profiles) > most:
         raise PushInvalid(f"the form has more than {most} profiles ({_MOST_PROFILES})")
     return profiles
 
 
-def _profiles(parts: dict[str, bytes], event: _Event, sender: Sender, limits: Limits) -> Iterator[Unpacked]:
+def _profiles(parts: dict[str, bytes], event: _Event, limits: Limits) -> Iterator[Unpacked]:
     """Yield the profiles in the parts of a form. Raises LimitExceeded if all together are too large."""
     # For what came, and for what is made of it: each type of a profile may have nearly all of it.
     room = left = limits.inflated_bytes
@@ -95,10 +95,10 @@ def _profiles(parts: dict[str, bytes], event: _Event, sender: Sender, limits: Li
             bare = unframed(part, limits._replace(inflated_bytes=room))
             named = go_profile(stem)
             if named is not None:
-                yield _pushed(bare, named, event, sender)
+                yield _pushed(bare, named, event)
             else:
                 bare = inflate(bare, limits._replace(inflated_bytes=room))
-                for split in _split(bare, event, sender, limits):
+                for split in _split(bare, event, limits):
                     left -= len(split.content)
                     limits.check("inflated_bytes", limits.inflated_bytes - left)
                     yield split
@@ -112,7 +112,7 @@ def _profiles(parts: dict[str, bytes], event: _Event, sender: Sender, limits: Li
 
 
 def _event(parts: dict[str, bytes], options: UploadOptions) -> _Event:
-    """Return what the part `event` says. Raises PushInvalid."""
+    """Return what the part `event` says. Raises PushInvalid and LabelsInvalid."""
     if _EVENT not in parts:
         raise PushInvalid("the form has no part named event")
     try:
@@ -127,25 +127,22 @@ def _event(parts: dict[str, bytes], options: UploadOptions) -> _Event:
     labels = {
         key: value for key, value in labels_of(tags, options.agent_tags).items() if not key.startswith("__")
     }
+    target, start_nanos = Target.of(labels.items(), options.sender), None
     with suppress(ParameterInvalid):
-        return _Event(labels, parse_time(start, "start"))
-    return _Event(labels, None)
+        start_nanos = parse_time(start, "start")
+    return _Event(target, start_nanos)
 
 
-def _split(bare: bytes, event: _Event, sender: Sender, limits: Limits) -> Iterator[PushedProfile]:
+def _split(bare: bytes, event: _Event, limits: Limits) -> Iterator[PushedProfile]:
     """Yield the profiles of one type each that a profile holds. Raises ProfileError and PushInvalid."""
     profile = decode(bare, limits)
     if (count := profile.samples.values.size) > _MOST_VALUES:
         raise PushInvalid(f"a profile with several types has {count:,} values; the limit is {_MOST_VALUES:,}")
     columns = profiles_in(profile.header)
     for named, part in zip(columns, split_types(profile, columns.values(), _NUMBERING), strict=True):
-        yield _pushed(encode(part), named, event, sender)
+        yield _pushed(encode(part), named, event)
 
 
-def _pushed(content: bytes, named: ProfileName, event: _Event, sender: Sender) -> PushedProfile:
-    own = {"__name__": named.name} | ({"__delta__": "false"} if named.is_delta else {})
-
-    def place(header: Header, has_start_lines: bool) -> Series:
-        return Target.of((event.labels | own).items(), sender).series(header, has_start_lines)
-
-    return PushedProfile(content, place, event.start_nanos)
+def _pushed(content: bytes, named: ProfileName, event: _Event) -> PushedProfile:
+    target = replace(event.target, name=named.name, is_delta=named.is_delta)
+    return PushedProfile(content, target.series, event.start_nanos)
