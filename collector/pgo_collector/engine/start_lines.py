@@ -16,9 +16,9 @@ import hashlib
 import os
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -338,9 +338,10 @@ def learn_start_lines(storage: Storage, blobs: Sequence[str], additions: Additio
             continue
         with suppress(ProfileError):
             profile = decode(content, STORED_LIMITS)
+            text_of = _texts(profile)
             for mapping, function in _functions_in_mappings(profile):
-                if build_id := _text(profile, profile.mappings.build_id[mapping]):
-                    _add_function(profile, function, found.setdefault(build_id, {}))
+                if build_id := text_of(profile.mappings.build_id[mapping]):
+                    _add_function(profile, text_of, function, found.setdefault(build_id, {}))
     return additions.add(found, is_uploaded=False)
 
 
@@ -370,7 +371,8 @@ def add_symbols(body: Path, additions: Additions, limits: Limits) -> AddedSymbol
         raise SymbolsUnreadable(
             f"not symbols: {error}; send a pprof profile with a program's functions, as pgo-agent symbols"
         ) from error
-    builds = dict.fromkeys(filter(None, (_text(profile, id_) for id_ in profile.mappings.build_id.tolist())))
+    text_of = _texts(profile)
+    builds = dict.fromkeys(filter(None, map(text_of, profile.mappings.build_id.tolist())))
     if not builds or len(builds) > MOST_BUILD_IDS:
         raise SymbolsUnreadable(
             f"the symbols have {len(builds)} build ids; give the program's, 1 to {MOST_BUILD_IDS}, each in a"
@@ -380,7 +382,7 @@ def add_symbols(body: Path, additions: Additions, limits: Limits) -> AddedSymbol
         raise SymbolsUnreadable(f"the symbols have a build id of more than {_LONGEST_BUILD_ID} letters")
     starts: Starts = {}
     for function in range(len(profile.functions.start_line)):
-        _add_function(profile, function, starts)
+        _add_function(profile, text_of, function, starts)
     if not starts:
         raise SymbolsUnreadable("no function of the symbols has a name, a file and a start line")
     if len(starts) > additions.most_functions:
@@ -402,17 +404,24 @@ def _functions_in_mappings(profile: Profile) -> Iterator[tuple[int, int]]:
             yield of_mapping, function
 
 
-def _add_function(profile: Profile, function: int, starts: Starts) -> None:
+def _add_function(profile: Profile, text_of: Callable[[int], str], function: int, starts: Starts) -> None:
     """Add a function that has a name, a file and a first line; the first of a name counts."""
     functions = profile.functions
     line = int(functions.start_line[function])
-    name, file = _text(profile, functions.name[function]), _text(profile, functions.filename[function])
+    name, file = text_of(functions.name[function]), text_of(functions.filename[function])
     if name and file and line > 0:
         starts.setdefault(name, (file, line))
 
 
-def _text(profile: Profile, string: int) -> str:
-    """Return a string of a profile; an empty one if it isn't UTF-8."""
-    with suppress(UnicodeDecodeError):
-        return profile.strings[string].decode()
-    return ""
+def _texts(profile: Profile) -> Callable[[int], str]:
+    """Return a function for the strings of a profile, which decodes each once: any number of functions may
+    have a long one. A string that isn't UTF-8 is empty.
+    """
+
+    @cache
+    def text_of(string: int) -> str:
+        with suppress(UnicodeDecodeError):
+            return profile.strings[string].decode()
+        return ""
+
+    return text_of

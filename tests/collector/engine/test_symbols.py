@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from pgo_collector.blobs.folder import FolderStorage
+from pgo_collector.engine.start_lines import Additions, add_symbols
+from pprof_merge import Limits
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited
@@ -109,6 +112,21 @@ def test_locations_of_a_function_of_many_closures_cost_little(tmp_path: Path) ->
             assert_exported(export(server, content, Content_Encoding="gzip"))
         assert cpu_seconds(server) - before <= cpu_seconds_for(18 * 0.2)
         assert stored(server, "shop") == [("cpu", {"start_lines": "symbols"})] * 18
+
+
+def test_long_names_of_many_functions_cost_little(tmp_path: Path) -> None:
+    """Each function read its name and file again, also where they are those of all others."""
+    long = b"n" * 32_000
+    made = Profile(string_table=[b"", BUILD.encode(), long])
+    made.mapping.add(id=1, build_id=1)
+    for id_ in range(1, 120_001):
+        made.function.add(id=id_, name=2, filename=2, start_line=1)
+    body = tmp_path / "body"
+    body.write_bytes(made.SerializeToString())
+    additions = Additions(FolderStorage(tmp_path / "tables", tmp_path), "shop", 300_000, 1)
+    before = time.process_time()
+    assert add_symbols(body, additions, Limits()).functions == 1
+    assert time.process_time() - before <= cpu_seconds_for(0.5)
 
 
 def cpu_seconds(server: Server) -> float:
