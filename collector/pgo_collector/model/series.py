@@ -45,6 +45,8 @@ MOST_LABELS = 16
 _MOST_STORED = 1 << 10
 # Bytes of a label as text. It is a folder in the blob's path, and file systems take no longer names.
 _LONGEST_LABEL = 255
+# More isn't looked at, not even for blanks around it: all profiles of a request may have the same long label.
+_LONGEST_GIVEN = 4 * _LONGEST_LABEL
 # Bytes of a series' folders. A path may have 4,095 bytes. The rest is for the day, the blob's file name, and
 # the path of the data folder or backup: SQLite takes no paths over 512 bytes.
 LONGEST_SERIES = 2000
@@ -193,6 +195,8 @@ def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
     """
     labels: dict[str, str] = {}
     for key, value in pairs:
+        if len(key) + len(value) > _LONGEST_GIVEN:
+            raise _unfit(key, value)
         _add(labels, _plain(key), _plain(value))
     if len(labels) > most:
         raise LabelsInvalid(f"{len(labels)} labels; the limit is {most}")
@@ -203,12 +207,16 @@ def _add(labels: dict[str, str], key: str, value: str) -> None:
     """Add a label. Raises LabelsInvalid."""
     # What is longer as it is isn't encoded, which takes long.
     if not key or len(key) + len(value) >= _LONGEST_LABEL or len(_text((key, value))) > _LONGEST_LABEL:
-        raise LabelsInvalid(
-            f"the label {f'{key}={value}'[:50]!r} has no key, or more than {_LONGEST_LABEL} percent-encoded"
-            " bytes"
-        )
+        raise _unfit(key, value)
     if labels.setdefault(key, value) != value:
         raise LabelsInvalid(f"the label {key!r} has two values: send one")
+
+
+def _unfit(key: str, value: str) -> LabelsInvalid:
+    shown = f"{key[:50]}={value[:50]}"[:50]
+    return LabelsInvalid(
+        f"the label {shown!r} has no key, or more than {_LONGEST_LABEL} percent-encoded bytes"
+    )
 
 
 def unquote_part(text: str) -> str:

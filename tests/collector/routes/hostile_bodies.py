@@ -96,6 +96,15 @@ def _few_labels(request: ExportRequest, count: int) -> None:
         scope.scope.attributes.add(key="host.name").value.int_value = number
 
 
+def _long_label_of_scopes(request: ExportRequest, count: int) -> None:
+    resource = request.resource_profiles.add()
+    resource.resource.attributes.add(key="k8s.pod.name").value.string_value = "%" * 260_000
+    for number in range(min(count, 999)):
+        scope = resource.scope_profiles.add()
+        scope.profiles.add()
+        scope.scope.attributes.add(key="host.name").value.int_value = number
+
+
 def _other_attributes(request: ExportRequest, count: int) -> None:
     resource = request.resource_profiles.add()
     for number in range(count):
@@ -222,7 +231,8 @@ def _unknown_fields(request: ExportRequest, count: int) -> None:
 _OTLP: Mapping[str, Fill] = {
     fill.__name__.strip("_").replace("_", " "): fill
     for fill in (
-        _scopes, _few_labels, _other_attributes, _long_texts, _nested, _profiles_of_one_stack,
+        _scopes, _few_labels, _long_label_of_scopes, _other_attributes, _long_texts, _nested,
+        _profiles_of_one_stack,
         _samples_of_a_deep_stack, _samples, _empty_samples, _values, _attributes_of_samples,
         _attributes_of_profiles, _lines, _attributes_of_locations, _empty_strings, _unknown_fields,
     )
