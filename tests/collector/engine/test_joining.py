@@ -250,6 +250,31 @@ def test_a_function_is_looked_up_once_in_a_request(tmp_path: Path, monkeypatch: 
     assert looked_up == ["main.f"]
 
 
+def test_a_services_tables_are_listed_up_to_twice_in_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a bucket, each time is a request; and profiles may say that they were taken at any time."""
+    table(tmp_path, 0, main_f=10)
+    listed: list[str] = []
+    plain = FolderStorage.versions
+
+    def noted(self: FolderStorage, folder: str, moment: int) -> dict[str, str]:
+        listed.append(folder)
+        return plain(self, folder, moment)
+
+    monkeypatch.setattr(FolderStorage, "versions", noted)
+    request = Export()
+    request.resource({"service.name": "s"})
+    mapping = request.mapping("main", BUILD)
+    now = time.time_ns()
+    for number in range(40):
+        request.profile().time_unix_nano = now + (number - 20) * LATER
+        request.sample([("main.f", "/a.go", 10)], timestamps=1, mapping=mapping)
+    profiles = unpacked(request.body, tmp_path)
+    assert all(b"main.f" in profile.content for profile in profiles if isinstance(profile, PushedProfile))
+    assert listed == ["s", "s"]
+
+
 def test_a_request_looks_up_so_many_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Profiles beyond the bound get no start lines, and are stored like any other."""
     monkeypatch.setattr(joining, "_MOST_STEPS", 1000)

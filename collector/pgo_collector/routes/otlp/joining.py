@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 from pprof_merge.codec import Conversion
@@ -20,9 +21,10 @@ _LEAST_SHARE = 0.5
 
 # How much of the tables one request may ask for, in steps: some, and one for each of its bytes before they
 # were inflated, up to the most. Each location that a profile has takes one, and so does each of its lines; a
-# function two, and a table as many as it takes long to open. What comes then gets no start lines.
+# function two, and a service and a table as many as they take long to list and to open. What comes then gets
+# no start lines.
 _ANY_STEPS, _MOST_STEPS = 10_000, 100_000
-_OF_FUNCTION, _OF_TABLE = 2, 500
+_OF_FUNCTION, _OF_SERVICE, _OF_TABLE = 2, 100, 500
 
 
 class Known:
@@ -32,8 +34,10 @@ class Known:
         """Take the tables, and the bytes of the request before they were inflated."""
         self._tables = tables
         self._left = min(_ANY_STEPS + size, _MOST_STEPS)
-        self._versions: dict[tuple[str, int], Mapping[str, str]] = {}
-        self._opened: dict[tuple[str, str, int], StartLines | None] = {}
+        # Of each service the versions of its tables, and the latest profile's time that they have all for.
+        self._listed: dict[str, tuple[int, Mapping[str, str]]] = {}
+        self._now = time.time_ns()
+        self._opened: dict[tuple[str, str], StartLines | None] = {}
         self._found: dict[tuple[StartLines, int], Function | None] = {}
 
     def spend(self, steps: int) -> bool:
@@ -42,18 +46,25 @@ class Known:
         return self._left >= 0
 
     def versions(self, service: str, taken: int) -> Mapping[str, str]:
-        """Return the versions of a service's tables for a profile taken at `taken`. Raises StorageFails."""
-        key = service, taken
-        if key not in self._versions:
-            self._versions[key] = self._tables.versions(service, taken)
-        return self._versions[key]
+        """Return the versions of a service's tables for a profile taken at `taken`. Raises StorageFails.
+
+        They are listed up to twice: the second time, all there are now.
+        """
+        until, versions = self._listed.get(service, (-1, {}))
+        if until < min(taken, self._now):
+            if not self.spend(_OF_SERVICE):
+                return {}
+            until = taken if until < 0 else self._now
+            versions = self._tables.versions(service, until)
+            self._listed[service] = until, versions
+            self._opened = {key: table for key, table in self._opened.items() if key[0] != service}
+        return versions
 
     def table(self, service: str, build_id: str, taken: int) -> StartLines | None:
         """Return the table of a build; None if there is none, or no step is left. Raises StorageFails."""
-        key = service, build_id, taken
+        versions, key = self.versions(service, taken), (service, build_id)
         if build_id and key not in self._opened:
-            is_left = self._left > 0
-            table = self._tables.read(service, build_id, self.versions(service, taken)) if is_left else None
+            table = self._tables.read(service, build_id, versions) if self._left > 0 else None
             self._opened[key] = table if table is not None and self.spend(_OF_TABLE) else None
         return self._opened[key] if build_id else None
 
