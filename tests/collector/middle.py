@@ -16,7 +16,6 @@ class Middle:
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.lost = 0
         self.errors = 0
-        self.agrees = False
         self.holds = False
         self.seen: list[bytes] = []
         self._held: list[bytes] = []
@@ -32,9 +31,6 @@ class Middle:
         with client, suppress(OSError):
             while request := _message(client):
                 self.seen.append(request.partition(b"\r\n")[0])
-                if self.agrees and request.startswith(b"PUT"):
-                    client.sendall(b'HTTP/1.1 200 OK\r\nETag: "x"\r\nContent-Length: 0\r\n\r\n')
-                    continue
                 if self.errors and request.startswith(b"PUT"):
                     self.errors -= 1
                     client.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")

@@ -1,6 +1,6 @@
 """Releases, programs and start lines in a bucket: collectors that share it see and change the same ones.
 
-All tests here need a Ceph, which takes seconds to start and only the stage `shared` starts.
+Those over a Ceph run in the stage `shared` alone: it takes seconds to start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from pgo_collector.blobs.bucket import Bucket, BucketStorage
+from pgo_collector.blobs.bucket import Bucket, BucketStorage, open_bucket
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.storage import START_LINES
 from pgo_collector.engine.start_lines import Additions, Tables
@@ -37,24 +37,22 @@ from tests.interop.postgres_cluster import Cluster
 from tests.merge.binary.program import SOURCE
 from tests.server import Server
 
-pytestmark = pytest.mark.bucket
-
 T = TypeVar("T")
 SERIES = Series("shop", "cpu")
 TURNS = 20
 
 
-@pytest.fixture
-def url(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A prefix in a bucket of its own, which this process can use."""
-    for name, value in gateway.environment.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://{gateway.new_bucket()}/pre/fix"
-
-
-@pytest.fixture
-def both(url: str) -> list[BucketStorage]:
-    """Two clients of the bucket, as two collectors have them."""
+@pytest.fixture(
+    params=[
+        pytest.param("memory", marks=pytest.mark.any_store),
+        pytest.param("bucket", marks=pytest.mark.bucket),
+    ]
+)
+def both(request: pytest.FixtureRequest) -> list[BucketStorage]:
+    """Two clients of the bucket, as two collectors have them; one that both use, if it is in memory."""
+    if request.param == "memory":
+        return [open_bucket(Bucket(request.getfixturevalue("memory_url"), 30, 4))] * 2
+    url = request.getfixturevalue("url")
     return [BucketStorage(Bucket(url, seconds, 4)) for seconds in (30, 31)]
 
 
@@ -251,6 +249,7 @@ def test_copies_are_bounded_checked_and_made_once(both: list[BucketStorage], tmp
     assert len([*folder.iterdir()]) == 2
 
 
+@pytest.mark.bucket
 def test_collectors_have_the_same_releases(two: list[Server]) -> None:
     first, second = two
     first.start()
@@ -281,6 +280,7 @@ def test_collectors_have_the_same_releases(two: list[Server]) -> None:
     assert not second.events("unknown file ignored")
 
 
+@pytest.mark.bucket
 def test_collectors_have_the_same_start_lines(two: list[Server]) -> None:
     for server in two:
         server.start()
@@ -297,6 +297,7 @@ def test_collectors_have_the_same_start_lines(two: list[Server]) -> None:
         assert report["joined"]["start_lines"] == 1.0
 
 
+@pytest.mark.bucket
 @test_binaries.pytestmark
 def test_collectors_have_the_same_programs(two: list[Server], tmp_path: Path) -> None:
     program, other = (
