@@ -1,0 +1,91 @@
+"""Sampling by bcc, with bcc_program.py as it is, over a kernel that samples what the test says."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from pgo_agent.backends import Bcc, ProcessSampler
+from pgo_agent.errors import NoSamples
+from pgo_agent.native.elf import Elf
+
+from tests.agent.serving import parsed
+from tests.agent.stand_ins.tools import StandInKernel, use_stand_ins
+
+SECONDS = 0.5
+GONE = 4_000_000  # a pid that no process has
+
+
+def own_name() -> str:
+    return Path("/proc/self/comm").read_text().rstrip("\n")
+
+
+def own_code() -> tuple[int, Path]:
+    """Return the address and the file of some code of this process."""
+    maps = Path("/proc/self/maps").read_text()
+    found = re.search(r"^(\w+)-\w+ r-xp \S+ \S+ [1-9]\d* +(/\S+)$", maps, re.MULTILINE)
+    assert found
+    return int(found[1], 16) + 0x10, Path(found[2])
+
+
+def sample(**of: Any) -> dict[str, Any]:
+    own = {"what": "sample", "pid": os.getpid(), "thread": os.getpid(), "comm": own_name()}
+    return {**own, "kernel": [], "user": [], **of}
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInKernel:
+    use_stand_ins(monkeypatch)
+    return StandInKernel(tmp_path, monkeypatch)
+
+
+def sampler(kernel: StandInKernel, *names: str) -> ProcessSampler:
+    return ProcessSampler(Bcc(kernel.python), names)
+
+
+def test_samples_of_a_process_become_a_profile_with_its_lines(kernel: StandInKernel) -> None:
+    """All threads of a process of this name count, and one whose process has ended by its own name."""
+    address, file = own_code()
+    caller = address + 0x20
+    kernel.happens(
+        *[sample(user=[address, caller])] * 3,
+        sample(user=[address], thread=1, comm="helper"),
+        sample(user=[], pid=GONE, thread=GONE),
+        sample(user=[], pid=GONE + 1, thread=GONE + 2, comm="helper"),
+        sample(user=[address], comm="other"),
+    )
+    profile = parsed(sampler(kernel, own_name()).sample(SECONDS, Event()))
+    texts = [text.decode() for text in profile.string_table]
+    functions = {of.id: texts[of.name] for of in profile.function}
+    lines = {of.id: [(functions[line.function_id], line.line) for line in of.line] for of in profile.location}
+    labels = [{texts[of.key]: of.num or texts[of.str] for of in one.label} for one in profile.sample]
+    assert [(one["pid"], one["thread"], one["comm"]) for one in labels] == [
+        (os.getpid(), os.getpid(), own_name()),
+        (os.getpid(), 1, "helper"),
+        (GONE, GONE, own_name()),
+    ]
+    assert [one.value[0] for one in profile.sample] == [3, 1, 1]
+    assert {one.value[1] // one.value[0] for one in profile.sample} == {profile.period}
+    leaf, called = profile.sample[0].location_id
+    assert lines[leaf] == lines[called] == [("sell()", 7), ("main", 12)]
+    where = {of.id: of.address for of in profile.location}
+    assert where[called] - where[leaf] == 0x20 - 1  # the call is before its return address
+    main = profile.mapping[0]
+    assert (texts[main.filename], texts[main.build_id]) == (str(file), Elf.read(file).build_id)
+    assert main.has_line_numbers
+
+
+def test_lost_samples_are_logged(kernel: StandInKernel, caplog: pytest.LogCaptureFixture) -> None:
+    kernel.happens(sample(), {"what": "lose"}, {"what": "lose"})
+    sampler(kernel, own_name()).record(SECONDS, Event())
+    assert "samples lost: count=2" in caplog.text
+
+
+def test_a_name_that_no_process_has_gives_no_profile(kernel: StandInKernel) -> None:
+    kernel.happens(sample())
+    with pytest.raises(NoSamples, match="no process named bank runs"):
+        sampler(kernel, "bank").record(SECONDS, Event())
