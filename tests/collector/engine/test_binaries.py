@@ -1,11 +1,13 @@
-"""Uploaded programs: merges in the format llvm are made with them, and hostile ones are refused."""
+"""Uploaded programs: merges in the format llvm are made with them, and hostile ones are refused.
+
+`store/test_binaries` has what needs no compiler.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 import re
-import shutil
 import struct
 import subprocess
 import time
@@ -186,71 +188,7 @@ def test_the_agent_sends_it(tmp_path: Path, programs: list[Path], capsys: pytest
         assert "not an ELF file" in capsys.readouterr().err
 
 
-def test_what_is_stored_is_never_replaced(tmp_path: Path, programs: list[Path]) -> None:
-    content = programs[0].read_bytes()
-    with Server(tmp_path) as server:
-        for _ in range(2):
-            assert upload(server, content).status_code == 200
-        assert "DELETE /v1/binaries/" in refused(upload(server, content + b"\0"), 409)
-        (file,) = server.area("binaries").rglob("*.elf")
-        assert file.read_bytes() == content
-        assert refused(upload(server, content, key=server.merge_key), 403)
-        assert server.client.get("/v1/binaries", headers=bearer(server.submit_key)).status_code == 403
-        assert not [*(server.data / "incoming").iterdir()]
-
-
-def test_the_newest_are_kept(tmp_path: Path, programs: list[Path]) -> None:
-    third = built(tmp_path / "third", source=SOURCE.replace("i * 3", "i - 9"))
-    every = [*programs, third]
-    with Server(tmp_path / "server", {"PGOF_BINARIES_KEPT": "2", "PGOF_METRICS_OPEN": "true"}) as server:
-        # The first one is uploaded again, so that it isn't the oldest.
-        for program in (programs[0], programs[1], programs[0], third):
-            assert upload(server, program.read_bytes()).status_code == 200
-        assert builds(server) == [build_id(third), build_id(programs[0])]
-        assert len(server.events("program deleted")) == 1
-        assert "\npgo_collector_binaries 2.0\n" in server.client.get("/metrics").text
-        server.kill()
-        server.environment |= {"PGOF_BINARIES_KEPT": "10", "PGOF_BINARIES_MEGABYTES": "0.000001"}
-        server.start()
-        for program in every:
-            assert upload(server, program.read_bytes()).status_code == 200
-            assert builds(server) == [build_id(program)]
-
-
-@pytest.mark.folder
-def test_old_ones_are_deleted(tmp_path: Path, programs: list[Path]) -> None:
-    with Server(tmp_path, {"PGOF_BINARY_DAYS": "10"}) as server:
-        assert upload(server, programs[0].read_bytes()).status_code == 200
-        (file,) = server.area("binaries").rglob("*.elf")
-        for days, left in ((9, 1), (11, 0)):
-            os.utime(file, times=(time.time() - days * 86400,) * 2)
-            server.restart()
-            server.wait_for_log("upkeep done")
-            assert len(listed(server)) == left
-
-
-@pytest.mark.sqlite
-def test_a_backup_and_a_restore_hold_them(tmp_path: Path, programs: list[Path]) -> None:
-    with Server(tmp_path / "own") as server, Server(tmp_path / "other", {"PGOF_STORAGE": ""}) as other:
-        assert upload(server, programs[0].read_bytes()).status_code == 200
-        for _ in range(2):
-            copied = server.run("backup", str(tmp_path / "backup"))
-            assert copied.returncode == 0, copied.stderr
-        other.stop()
-        shutil.rmtree(other.data)
-        restored = other.run("restore", str(tmp_path / "backup"))
-        assert restored.returncode == 0, restored.stderr
-        other.start()
-        assert [{**each, "uploaded": ""} for each in listed(other)] == [
-            {**each, "uploaded": ""} for each in listed(server)
-        ]
-
-
-def test_where_they_are_off_or_cannot_be_read_it_is_said(tmp_path: Path, programs: list[Path]) -> None:
-    with Server(tmp_path / "off", {"PGOF_BINARIES_KEPT": "0"}) as server:
-        assert "PGOF_BINARIES_KEPT is 0" in refused(upload(server, b"x"), 501)
-        assert "PGOF_BINARIES_KEPT is 0" in refused(server.merge(query=LLVM | {"binary": "abc"}), 501)
-        assert "no stored profile" in refused(server.merge(query=LLVM), 404)
+def test_where_they_cannot_be_read_it_is_said(tmp_path: Path, programs: list[Path]) -> None:
     with Server(tmp_path / "server") as server:
         assert upload(server, programs[0].read_bytes()).status_code == 200
         assert server.submit(profile_of_program(programs[0], 5), query={"service": "shop"}).status_code == 204
@@ -261,10 +199,6 @@ def test_where_they_are_off_or_cannot_be_read_it_is_said(tmp_path: Path, program
         detail = refused(server.merge(query=LLVM), 422)
         assert "llvm-symbolizer isn't on PATH" in detail
         assert "binary=none" in detail
-        checked = server.run("check").stdout
-        assert re.search(
-            r"^binaries +warning +1 programs are stored, and can't be read", checked, re.MULTILINE
-        )
 
 
 def test_other_files_are_refused_with_a_reason(tmp_path: Path, programs: list[Path]) -> None:
