@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
@@ -27,7 +28,7 @@ class ObjectStore:
     """
 
     def __init__(self) -> None:
-        self.play: Callable[[Mapping[str, str]], tuple[int, str]] = lambda _: (OK, "x")
+        self.play: Callable[[Message[str, str]], tuple[int, str]] = lambda _: (OK, "x")
         self.seen: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
@@ -143,7 +144,7 @@ def test_a_store_that_ignores_a_condition_is_refused(store: ObjectStore, bucket:
         bucket.verify()
     puts = count()
 
-    def play(headers: Mapping[str, str]) -> tuple[int, str]:
+    def play(headers: Message[str, str]) -> tuple[int, str]:
         return (CHANGED, "") if "If-None-Match" in headers and next(puts) else (OK, "x")
 
     store.play = play
