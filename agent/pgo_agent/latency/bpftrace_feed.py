@@ -88,7 +88,7 @@ class BpftraceTrackers:
         # The shell's process becomes bpftrace's, so that the script gets its number.
         command = ("sh", "-c", _START, "sh", self.program, "-q", "-f", "json", "-B", "line", "-e", script)
         # If nobody mounted tracefs, it is mounted for bpftrace only.
-        own = () if (_TRACING / "events").is_dir() else ("unshare", "--mount", "--")
+        own = () if os.access(_TRACING / "events", os.X_OK) else ("unshare", "--mount", "--")
         return BpftraceFeed((*own, *command), settings.threshold, settings.events)
 
 

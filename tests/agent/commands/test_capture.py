@@ -14,11 +14,11 @@ from pgo_agent.backends import backends, choose
 from pgo_agent.errors import AgentError
 
 from tests.agent.busy import NAME, build, needs_gcc, running
+from tests.agent.forked import run_agent
 from tests.agent.serving import AGENT, parsed
+from tests.agent.stand_ins.tools import use_stand_ins
 from tests.cpu_meter import children_of
 from tests.terminal import on_terminal
-
-pytestmark = needs_gcc
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,38 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         yield [str(AGENT), "capture", "--profiler", works.name, "--executable", NAME]
 
 
+@pytest.mark.parametrize(
+    ("profiler", "name", "functions"),
+    [("perf", "json", {"do_fault", "operator new(int)", "main"}), ("bpftrace", "shop", {"sell()", "main"})],
+)
+def test_what_the_profiler_saw_is_in_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profiler: str, name: str, functions: set[str]
+) -> None:
+    use_stand_ins(monkeypatch)
+    file = str(tmp_path / "cpu.pb.gz")
+    capture = ["capture", "--profiler", profiler, "-o", file, "--duration", "0.3", "--json"]
+    done = run_agent([*capture, "--executable", name])
+    assert (done.returncode, done.stderr) == (0, "")
+    profile, said = parsed(Path(file).read_bytes()), json.loads(done.stdout)
+    assert (said["file"], said["profiler"]) == (file, profiler)
+    assert said["samples"] == sum(sample.value[0] for sample in profile.sample) > 1
+    assert said["cpu_seconds"] == pytest.approx(sum(sample.value[1] for sample in profile.sample) / 1e9)
+    texts = [text.decode() for text in profile.string_table]
+    assert functions <= {texts[function.name] for function in profile.function}
+    labels = {texts[of.key]: texts[of.str] for sample in profile.sample for of in sample.label if of.str}
+    assert labels["comm"] == name
+
+
+def test_no_sample_is_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_stand_ins(monkeypatch)
+    file = tmp_path / "cpu.pb.gz"
+    capture = ["capture", "--profiler", "perf", "-o", str(file), "--duration", "0.1"]
+    done = run_agent([*capture, "--executable", "no-such-program"])
+    assert (done.returncode, file.exists()) == (2, False)
+    assert "no process named no-such-program runs" in done.stderr
+
+
+@needs_gcc
 def test_json_says_what_is_in_the_file(command: list[str], tmp_path: Path) -> None:
     file = tmp_path / "cpu.pb.gz"
     done = subprocess.run(
@@ -49,12 +81,14 @@ def test_json_says_what_is_in_the_file(command: list[str], tmp_path: Path) -> No
     assert profile.period == 10**9 // 199
 
 
+@needs_gcc
 def test_a_person_sees_how_far_it_is(command: list[str], tmp_path: Path) -> None:
     status, shown = on_terminal(*command, "-o", tmp_path / "cpu.pb.gz", "--duration", "1")
     assert status == 0
     assert f"{command[3]}: ".encode() in shown
 
 
+@needs_gcc
 def test_ctrl_c_ends_it_and_its_profiler(command: list[str], tmp_path: Path) -> None:
     file = tmp_path / "cpu.pb.gz"
     with subprocess.Popen([*command, "-o", file, "--duration", "600"]) as process:
@@ -66,6 +100,7 @@ def test_ctrl_c_ends_it_and_its_profiler(command: list[str], tmp_path: Path) -> 
     assert not file.exists()
 
 
+@needs_gcc
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

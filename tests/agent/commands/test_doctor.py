@@ -17,8 +17,10 @@ from tests.agent.backends.test_backends import AS_NOBODY, needs_root
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.forked import run_agent
 from tests.agent.serving import AGENT
+from tests.agent.stand_ins.tools import use_stand_ins
 from tests.terminal import on_terminal
 
+BRIEFLY = {"pgo_agent.backends.process_sampler._PROBE_SECONDS": 0.2}
 PROFILERS = ("bcc", "perf", "bpftrace")
 
 
@@ -92,6 +94,29 @@ def test_some_parts_are_checked_alone() -> None:
     refused = doctor("serve", "no-such-part")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "'no-such-part' is none of bcc, " in refused.stderr
+
+
+def test_what_works_is_told_with_its_version_or_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_stand_ins(monkeypatch)
+    name = Path("/proc/self/comm").read_text().rstrip("\n")
+    parts = ["perf", "bpftrace", "symbols", "processes", "serve"]
+    done = run_agent(["doctor", *parts, "--json", "--executable", name], constants=BRIEFLY)
+    found = findings(done)
+    assert [*found] == parts
+    count = int(found.pop("processes")[1].removeprefix(f"{name}: "))
+    assert count >= 1
+    assert found == {
+        "perf": (True, "gives samples, with stacks"),
+        "bpftrace": (True, "gives samples, with stacks"),
+        "symbols": (True, "llvm-symbolizer and llvm-cxxfilt, LLVM version 14.0.6"),
+        "serve": (True, "pgo-agent serve is installed"),
+    }
+    printed = run_agent(["doctor", *parts[2:], "--executable", "no-such-program"]).stdout.splitlines()
+    assert [line.split(None, 2)[:2] for line in printed] == [
+        ["symbols", "works"],
+        ["processes", "FAILS"],
+        ["serve", "works"],
+    ]
 
 
 def test_what_is_not_installed_is_named_with_its_package(tmp_path: Path) -> None:

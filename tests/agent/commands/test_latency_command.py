@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -16,6 +17,7 @@ from tests.agent.forked import run_agent
 from tests.agent.latency.waiting import MS, NAME, build, obstacle, samples_of, wait_until, waiting
 from tests.agent.scripted_server import KEY, ScriptedServer
 from tests.agent.serving import AGENT, Serving
+from tests.agent.stand_ins.tools import use_stand_ins
 from tests.terminal import on_terminal
 
 
@@ -75,9 +77,71 @@ def test_wrong_arguments_are_refused(arguments: list[str], reason: str) -> None:
     assert reason in done.stderr
 
 
+STAND_IN = ("offcpu", "--backend", "bpftrace", "--seconds", "0.5")
+
+
+def test_counts_histogram_and_longest_waits_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_stand_ins(monkeypatch)
+    done = run_agent(["latency", *STAND_IN, "--threshold", "5ms"])
+    assert (done.returncode, done.stderr) == (0, "")
+    head, _, *bars, statistics, _, longest, sell, main = done.stdout.splitlines()
+    counted = re.fullmatch(
+        r"offcpu of at least 5ms: (\d+) seen = (\d+) reported \+ (\d+) below the threshold \+ 1 dropped; "
+        r"0 stacks lost",
+        head,
+    )
+    assert counted
+    seen, reported, below = map(int, counted.groups())
+    assert seen == 2 * reported + 1 == 2 * below + 1
+    assert bars[0].split() == [
+        "512",
+        "ns",
+        "-",
+        "1.02",
+        "us",
+        str(below),
+        "#" * -(-below * 40 // (reported + 1)),
+    ]
+    assert bars[-1].split() == ["4.19", "ms", "-", "8.39", "ms", str(reported + 1), "#" * 40]
+    assert len(bars) == 14
+    assert statistics.startswith("min 512 ns, average ")
+    assert longest.startswith(f"{7 * reported} ms in {reported}: shop ")
+    assert longest.endswith(" operation=blocked")
+    assert [sell, main] == ["    sell()", "    main"]
+
+
+def test_json_and_the_profile_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_stand_ins(monkeypatch)
+    output = tmp_path / "offcpu.pb.gz"
+    done = run_agent(["latency", *STAND_IN, "--json", "-o", str(output)])
+    assert (done.returncode, done.stderr) == (0, "")
+    found, samples = json.loads(done.stdout), samples_of(output.read_bytes())
+    assert found["dropped"] == 1
+    assert sum(sample.events for sample in samples) == found["count"] == found["seen"]
+    assert sum(sample.delay for sample in samples) == found["total_ns"]
+    assert {tuple(sample.functions[-2:]) for sample in samples} == {
+        ("sell()", "main"),
+        ("(dropped)",),
+        ("(below the threshold)",),
+    }
+
+
+def test_a_person_sees_the_counts_of_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_stand_ins(monkeypatch)
+    status, shown = on_terminal(AGENT, "latency", *STAND_IN[:-1], "1.1", output_too=True)
+    assert status == 0, shown
+    _, *views = shown.decode().split("\x1b[2J")
+    assert len(views) >= 2
+    for view in views:
+        assert "seen = " in view
+        assert "sell()" in view
+
+
 @needs_root
-def test_an_ordinary_user_is_told_what_is_missing() -> None:
-    command: list[str | Path] = [*AS_NOBODY, AGENT, "latency", "offcpu", "--seconds", "1"]
+@pytest.mark.parametrize("backend", ["bcc", "bpftrace"])
+def test_an_ordinary_user_is_told_what_is_missing(backend: str) -> None:
+    tracking = ("latency", "offcpu", "--seconds", "1", "--backend", backend)
+    command: list[str | Path] = [*AS_NOBODY, AGENT, *tracking]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2
     assert "offcpu: " in done.stderr
