@@ -9,11 +9,11 @@ import hashlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from pgo_collector.blobs.bucket import Bucket, BucketStorage, open_bucket
@@ -24,6 +24,7 @@ from pgo_collector.errors import CopyDamaged, NoSuchRelease
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
 from pgo_collector.releases.release import Choice, Release, Summary
+from structlog.testing import capture_logs
 
 from tests.catalogs import SharedSchema
 from tests.collector.engine import test_binaries, test_symbols
@@ -190,6 +191,87 @@ def test_a_new_release_leaves_what_another_has_pinned(both: list[BucketStorage],
         first.unpin(1)
         second.make_current()
         assert first.choice() == Choice(number=number, pinned=False)
+
+
+@pytest.fixture
+def made(both: list[BucketStorage], tmp_path: Path) -> list[Releases]:
+    """The releases as two collectors have them: 1, 2 and 3, which is current."""
+    first, second = (Releases(storage, SERIES) for storage in both)
+    for number in range(1, 4):
+        part = tmp_path / str(number)
+        part.write_bytes(b"%d" % number)
+        assert first.add(part, release(number, b"%d" % number))
+        first.make_current()
+    return [first, second]
+
+
+def test_one_that_was_just_deleted_is_not_pinned(made: list[Releases]) -> None:
+    first, second = made
+    second.prune(1)
+    with pytest.raises(NoSuchRelease, match="no release 1"):
+        first.pin(1)
+    assert first.choice() == Choice(number=3, pinned=False)
+    assert first.next_number() == first.next_number(is_patient=False) == 4
+
+
+def test_one_that_another_pins_while_it_is_deleted_stays(
+    made: list[Releases], both: list[BucketStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = made
+    area = both[0].area("releases")
+    delete = area.delete
+
+    def overtaken(names: Sequence[str], *, durably: bool = False) -> dict[str, OSError]:
+        second.pin(1)
+        return delete(names, durably=durably)
+
+    monkeypatch.setattr(area, "delete", overtaken)
+    first.prune(2)
+    assert first.choice() == Choice(number=1, pinned=True)
+    assert first.numbers() == [3, 2, 1]
+    first.open(first.release(1)).close()
+
+
+def test_one_that_another_deletes_at_the_same_time_is_deleted_once(
+    made: list[Releases], both: list[BucketStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = made
+    area = both[0].area("releases")
+    read, is_pruned = area.read, iter([False])
+
+    def overtaken(name: str, *of: Any) -> bytes:
+        if name == "shop/cpu/1.json" and next(is_pruned, True) is False:
+            second.prune(2)
+        return read(name, *of)
+
+    monkeypatch.setattr(area, "read", overtaken)
+    with capture_logs() as logged:
+        first.prune(2)
+    assert [(line["event"], line["release"]) for line in logged] == [("release deleted", 1)]
+    assert first.numbers() == [3, 2]
+
+
+def test_a_record_whose_put_is_answered_late_counts_if_it_is_the_same(
+    both: list[BucketStorage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier try of the put has arrived, and its answer was lost."""
+    releases, area = Releases(both[0], SERIES), both[0].area("releases")
+    add = area.add
+
+    def add_twice(name: str, content: bytes | Path) -> None:
+        add(name, content)
+        if name.endswith(".json"):
+            add(name, content)
+
+    part = tmp_path / "part"
+    part.write_bytes(b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(area, "add", add_twice)
+        assert releases.add(part, release(1, b"x"))
+    assert not releases.add(part, release(1, b"x"))
+    area.add("shop/cpu/2.json", b"another collector's")
+    assert not releases.add(part, release(2, b"x"))
+    assert area.read("shop/cpu/2.json") == b"another collector's"
 
 
 def test_of_several_changes_none_is_lost(both: list[BucketStorage]) -> None:

@@ -20,7 +20,7 @@ from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.engine.tasks import MergeResult, drop_rows
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
-from pgo_collector.errors import CatalogGone, NotStored
+from pgo_collector.errors import CatalogBusy, CatalogGone, NotStored
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.making import OpenMerge, make_merge
@@ -36,6 +36,7 @@ from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.garbage import delete_retired
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
+from pgo_collector.submits import commit
 from pgo_collector.submits.commit import Submission, Submitted
 from pgo_collector.submits.submits import SubmitBatcher
 
@@ -293,6 +294,58 @@ def test_all_submits_of_a_group_fail_with_the_catalog(tmp_path: Path) -> None:
                 connection.exec_driver_sql("ALTER TABLE profiles RENAME COLUMN elsewhere TO blob_id")
             results = await submitted_at_once(here, [profile_of("a"), profile_of("b")])
             assert [isinstance(result, Submitted) and result.is_new for result in results] == [False, True]
+            assert tally(await merged(merges_of(here))) == {"a": 1, "b": 1}
+
+    asyncio.run(play())
+
+
+class Conflict(Exception):
+    sqlstate = "40001"
+
+
+@pytest.mark.parametrize("conflicts", [2, 4, 1000])
+def test_what_meets_a_change_of_another_collector_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conflicts: int
+) -> None:
+    """First together, and then each alone: one of them may be in the other collector's hands."""
+    monkeypatch.setattr(commit, "_PAUSE_SECONDS", 0.001)
+    left = iter(range(conflicts))
+
+    async def play() -> None:
+        async with opened(tmp_path) as here:
+            changes = here.store.catalog.database.changes
+            note = changes.note
+
+            def meet(*of: Any) -> None:
+                if next(left, None) is not None:
+                    raise sa.exc.OperationalError("INSERT", {}, Conflict())
+                note(*of)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(changes, "note", meet)
+                results = await submitted_at_once(here, [profile_of("a"), profile_of("b")])
+            if conflicts == 1000:
+                assert [type(result) for result in results] == [CatalogBusy] * 2
+                assert "try again" in str(results[0])
+                results = await submitted_at_once(here, [profile_of("a"), profile_of("b")])
+            assert [isinstance(result, Submitted) and result.is_new for result in results] == [True, True]
+            assert tally(await merged(merges_of(here))) == {"a": 1, "b": 1}
+
+    asyncio.run(play())
+
+
+def test_a_profile_that_is_just_being_deleted_is_to_be_sent_again(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as here:
+            await submit(here, profile_of("a"))
+            catalog = here.store.catalog
+            await here.store.write(catalog.retire, NO_LEASE, catalog.live(SELECTION))
+            busy, stored = await submitted_at_once(here, [profile_of("a"), profile_of("b")])
+            assert isinstance(busy, CatalogBusy)
+            assert "send it again" in str(busy)
+            assert isinstance(stored, Submitted)
+            await delete_retired(here.store, NO_LEASE, *SERIES[:2])
+            await submit(here, profile_of("a"))
             assert tally(await merged(merges_of(here))) == {"a": 1, "b": 1}
 
     asyncio.run(play())
