@@ -3,8 +3,8 @@
 
 Each Python of `.venv` that starts meanwhile marks the statements that it runs, in a file that they all map, a
 byte a line. So lines of forked and killed processes count, too: coverage.py saves what it has seen when a
-process ends, and workers are killed. The compiled engine marks nothing; with `PPROF_MERGE_INTERPRETED=1` in the
-environment, its sources run.
+process ends, and workers are killed. The compiled engine marks nothing; with `PPROF_MERGE_INTERPRETED=1` in
+the environment, its sources run.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ dictionary. `other_formats` recognizes input that is no profile.
 from pprof_merge.codec.decoding import GZIP_MAGIC, StepTimes, Summary, decode, inflate, summaries
 from pprof_merge.codec.encoding import compress, encode, encode_pieces
 from pprof_merge.codec.otlp import Conversion
-from pprof_merge.codec.otlp_tables import DictionaryTables, counted_as_values, without
-from pprof_merge.codec.wire import count_inside, counts_in, messages_in, tags_below
+from pprof_merge.codec.otlp_tables import DictionaryTables, wires_of_samples, without
+from pprof_merge.codec.wire import count_inside, counts_in, messages_in
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "decode",
@@ -27,10 +27,9 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "counts_in",
     "count_inside",
     "messages_in",
-    "tags_below",
     # Profiles of OpenTelemetry.
     "DictionaryTables",
     "Conversion",
-    "counted_as_values",
+    "wires_of_samples",
     "without",
 ]

@@ -144,13 +144,21 @@ def without(data: bytes, at: i64, end: i64, number: i64) -> bytes:
     return b"".join(kept)
 
 
-def counted_as_values(data: bytes, begin: i64, end: i64, n_attributes: i64) -> tuple[bool, bool, bool]:
-    """Return what the numbers in the field 2 of a profile's samples are, which have no field 3 or 4.
+def wires_of_samples(data: bytes, begin: i64, end: i64, n_attributes: i64, n_links: i64) -> int:
+    """Return what the samples of a profile tell of their wire: 1.10 changed the numbers of their fields.
 
-    These are whether a sample has numbers and no timestamps, whether each has as many as timestamps, and
-    whether any isn't one of `n_attributes`. Raises MalformedProfile.
+                            1.8 and 1.9    since 1.10
+        values              2, numbers     4, numbers
+        attributes          3, numbers     2, numbers
+        link                4, one number  3, one number
+
+    It is a sum: 1 if one is surely of 1.8, and 2 if one is surely of 1.10, since several numbers, or packed
+    ones, are in the field where the other wire has one; 4 if one can't be read as of 1.8, and 8 as of 1.10:
+    it has neither values nor timestamps, or not as many, or an attribute or a link that the dictionary
+    lacks. Numbers may be packed or not, as protobuf allows. Raises MalformedProfile.
     """
-    are_alone, are_as_many, is_outside = False, True, False
+    told: i64 = 0
+    counts, outside = zeros(5), zeros(5)
     while begin < end:
         tag, value, begin = field(data, begin, end)
         if tag & 7 != LENGTH:
@@ -159,25 +167,41 @@ def counted_as_values(data: bytes, begin: i64, end: i64, n_attributes: i64) -> t
         begin += value
         if number_of(tag) != SAMPLES:
             continue
-        n: i64 = 0
         n_times: i64 = 0
+        for k in range(2, 5):
+            counts[k] = outside[k] = 0
         stop: i64 = begin
         while at < stop:
             tag, value, at = field(data, at, stop)
+            number: i64 = number_of(tag)
             kind: i64 = tag & 7
             last: i64 = at + value if kind == LENGTH else at
-            if number_of(tag) == TIMESTAMPS:
+            if number == TIMESTAMPS:
                 n_times += value >> 3 if kind == LENGTH else i64(1 if kind == FIXED64 else 0)
-            elif number_of(tag) == 2 and kind == VARINT:
-                n += 1
-                is_outside = is_outside or value < 0 or value >= n_attributes
-            elif number_of(tag) == 2:
-                while at < last:
-                    value, at = varint(data, at, last)
-                    n += 1
-                    is_outside = is_outside or value < 0 or value >= n_attributes
+            elif 2 <= number <= 4 and (kind == LENGTH or kind == VARINT):
+                if kind == LENGTH and number > 2:
+                    told |= 1 if number == 3 else 2
+                while kind == VARINT or at < last:
+                    if kind == LENGTH:
+                        value, at = varint(data, at, last)
+                    counts[number] += 1
+                    if counts[number] > 1 and number > 2:
+                        told |= 1 if number == 3 else 2
+                    # A link is at the place of an attribute of the other wire.
+                    if value < 0 or value >= n_attributes:
+                        outside[number] |= 1
+                    if value < 0 or (value >= n_links and value > 0):
+                        outside[number] |= 2
+                    if kind == VARINT:
+                        break
             at = last
-        if n > 0:
-            are_alone = are_alone or n_times == 0
-            are_as_many = are_as_many and n == n_times
-    return are_alone, are_as_many, is_outside
+        if are_unlike(counts[2], n_times) or outside[3] & 1 != 0 or outside[4] & 2 != 0:
+            told |= 4
+        if are_unlike(counts[4], n_times) or outside[2] & 1 != 0 or outside[3] & 2 != 0:
+            told |= 8
+    return int(told)
+
+
+def are_unlike(n_values: i64, n_times: i64) -> bool:
+    """Return whether a sample can't have these numbers of values and timestamps."""
+    return (n_values != n_times and n_values != 0 and n_times != 0) or n_values + n_times == 0

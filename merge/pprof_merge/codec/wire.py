@@ -250,25 +250,3 @@ def count_inside(data: bytes, outer: i64, inner: i64) -> int:
                 if number_of(tag) == inner:
                     count += 1
     return int(count)
-
-
-def tags_below(data: bytes, at: i64, end: i64, number: i64) -> list[bool]:
-    """Return for each tag below 64 whether any message in the field `number` of a message has it.
-
-    A tag is 8 * n + t for field n with the wire type t. Raises MalformedProfile.
-    """
-    found = [False] * 64
-    while at < end:
-        tag, value, at = field(data, at, end)
-        if tag & 7 != LENGTH:
-            continue
-        stop: i64 = at + value
-        if number_of(tag) != number:
-            at = stop
-        while at < stop:
-            tag, value, at = field(data, at, stop)
-            if tag & 7 == LENGTH:
-                at += value
-            if 0 <= tag < 64:
-                found[tag] = True
-    return found

@@ -371,7 +371,7 @@ def _dotnet(profile: bytes) -> bytes:
 
 
 def _series(field: int, profile: bytes, name: bytes = b"process_cpu", count: int = 1) -> bytes:
-    """Return a request of one series with a profile, so many times, for Push or WriteRaw."""
+    """Return a request of one series with a profile, `count` times, for Push or WriteRaw."""
     label = record(1, record(1, b"__name__") + record(2, name))
     labels = label if field == 1 else record(1, label)
     return record(field, labels + record(2, record(1, profile)) * count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pprof_merge import LimitExceeded, Limits, MalformedProfile
-from pprof_merge.codec import Conversion, DictionaryTables, counted_as_values, without
+from pprof_merge.codec import Conversion, DictionaryTables, wires_of_samples, without
 from pprof_proto.profile_pb2 import Profile
 
 from tests.oracle.wire import number, record
@@ -93,11 +93,33 @@ def test_a_message_without_a_field_keeps_the_others() -> None:
     assert without(message, 0, len(message), 2) == number(1, 5) + record(3, b"d")
 
 
-def test_numbers_of_samples_tell_what_they_are() -> None:
-    def told(sample: bytes) -> tuple[bool, bool, bool]:
-        profile = record(2, sample)
-        return counted_as_values(profile, 0, len(profile), 3)
+_TIME = b"\x29" + bytes(8)
+_BEFORE, _CURRENT, _NOT_BEFORE, _NOT_CURRENT = 1, 2, 4, 8
 
-    assert told(record(2, b"\x01")) == (True, False, False)
-    assert told(record(2, b"\x01\x02") + record(5, bytes(16))) == (False, True, False)
-    assert told(number(2, 3) + b"\x29" + bytes(8)) == (False, True, True)
+
+@pytest.mark.parametrize(
+    ("sample", "told"),
+    [
+        # Values of 1.8, packed and not; there are three attributes and two links.
+        (record(2, b"\x01"), _NOT_CURRENT),
+        (number(2, 1) + number(2, 2), _NOT_CURRENT),
+        (record(2, b"\x01\x02") + record(5, bytes(16)), 0),
+        (number(2, 3) + _TIME, _NOT_CURRENT),
+        (number(2, 1) + record(3, b"\x01"), _BEFORE | _NOT_CURRENT),
+        (number(2, 1) + number(3, 1) + number(3, 2), _BEFORE | _NOT_CURRENT),
+        (number(2, 1) + number(3, 2), _NOT_CURRENT),
+        # Values of 1.10.
+        (record(4, b"\x01"), _CURRENT | _NOT_BEFORE),
+        (number(4, 1), _NOT_BEFORE),
+        (number(4, 1) + number(4, 1), _CURRENT | _NOT_BEFORE),
+        (number(2, 1) + number(4, 9), _NOT_BEFORE),
+        (number(2, 1) + number(4, 1), 0),
+        (number(2, 1) + number(2, 2) + _TIME, _NOT_BEFORE),
+        (number(2, 3) + number(4, 9), _NOT_BEFORE | _NOT_CURRENT),
+        (_TIME, 0),
+        (b"", _NOT_BEFORE | _NOT_CURRENT),
+    ],
+)
+def test_numbers_of_samples_tell_their_wire(sample: bytes, told: int) -> None:
+    profile = number(1, 2) + record(2, sample)
+    assert wires_of_samples(profile, 0, len(profile), 3, 2) == told

@@ -34,8 +34,8 @@ from pgo_collector.routes.push.naming import Sender, Target
 # dictionary, which takes longer: 41,943 of them by default.
 _MOST_ATTRIBUTES = 100_000
 _BYTES_OF_SHARED = 200
-# The fields of a dictionary with its attributes and its stacks, and of a profile with its samples.
-_ATTRIBUTES, _STACKS, _SAMPLES = 6, 7, 2
+# The fields of a dictionary with its links, attributes and stacks, and of a profile with its samples.
+_LINKS, _ATTRIBUTES, _STACKS, _SAMPLES = 4, 6, 7, 2
 # How many times larger than their request the profiles in it may be, besides some bytes.
 _MOST_TIMES = 16
 _SMALL_BYTES = 256 << 10
@@ -169,7 +169,9 @@ def _reading(
             raise PushInvalid(f"there is no dictionary, as in OTLP of version 1.6 and before; {READ}")
         if not tables.count(_STACKS):
             raise PushInvalid(f"the dictionary has no stack_table, as in OTLP of version 1.7; {READ}")
-    is_before = not options.is_json and is_before_1_10(message, profiles, tables.count(_ATTRIBUTES))
+    is_before = not options.is_json and is_before_1_10(
+        message, profiles, tables.count(_ATTRIBUTES), tables.count(_LINKS)
+    )
     room = limits._replace(inflated_bytes=min(limits.inflated_bytes, _SMALL_BYTES + _MOST_TIMES * size))
     of = Dictionary(tables, limits, lambda key: matches(key, options.sample_labels))
     conversion = Conversion(tables, room, of.label, of.folded, of.mapping)

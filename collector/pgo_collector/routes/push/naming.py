@@ -45,7 +45,14 @@ _GODELTAPROF = "godeltaprof_"
 _ANONYMOUS = "anonymous"
 # What Pyroscope calls sample types, unless a form says otherwise.
 _DISPLAY_NAMES: Mapping[str, str] = MappingProxyType(
-    {"samples": "cpu", "goroutine": "goroutines", "contentions": "mutex_count", "delay": "mutex_duration"}
+    {
+        "samples": "cpu",
+        "itimer": "cpu",
+        "ctimer": "cpu",
+        "goroutine": "goroutines",
+        "contentions": "mutex_count",
+        "delay": "mutex_duration",
+    }
 )
 _MEMORY = re.compile(r"alloc_|inuse_|(?:space|objects)$")
 
