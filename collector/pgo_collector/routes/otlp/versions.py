@@ -21,8 +21,8 @@ _SURELY_BEFORE, _SURELY_CURRENT, _NOT_BEFORE, _NOT_CURRENT = 1, 2, 4, 8
 def is_before_1_10(message: bytes, profiles: Sequence[tuple[int, int]], attributes: int, links: int) -> bool:
     """Return whether a request is in the wire of 1.8 and 1.9, whose `profiles` are at these bytes.
 
-    `attributes` and `links` are how many its dictionary has. Raises PushInvalid for samples that contradict each
-    other. A request that can be either is read as of 1.10.
+    `attributes` and `links` are how many its dictionary has. Raises PushInvalid for samples that contradict
+    each other. A request that can be either is read as of 1.10.
     """
     told = 0
     for profile in profiles:
