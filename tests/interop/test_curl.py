@@ -105,6 +105,25 @@ def test_what_is_no_profile_is_400_and_told_why(client: Client, content: bytes) 
 
 
 @pytest.mark.parametrize(
+    ("options", "said"),
+    [(("-F", "file=@{}"), "a form"), (("-d", "@{}"), "curl -d")],
+    ids=["form", "text"],
+)
+def test_how_curl_sent_it_is_told(
+    client: Client, profile: bytes, options: tuple[str, str], said: str
+) -> None:
+    """The bytes of -d lack those that end lines in text."""
+    file = client.folder / "file"
+    file.write_bytes(gzip.decompress(profile))
+    option, what = options
+    answer = client.curl("/v1/submit", option, what.format(file), key=client.server.submit_key)
+    assert answer.status == 400
+    detail = json.loads(answer.body)["detail"]
+    assert said in detail
+    assert "--data-binary" in detail
+
+
+@pytest.mark.parametrize(
     "authorization", ["", "Bearer wrong", "Bearer", "Basic {submit}", "{submit}", "Bearer {merge}"]
 )
 def test_a_submit_without_a_submit_key_is_403(client: Client, profile: bytes, authorization: str) -> None:

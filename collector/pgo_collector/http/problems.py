@@ -31,6 +31,9 @@ _LONGEST_DETAIL = 500
 _LONGEST_CAUSE = 300
 _PACKAGE = Path(pgo_collector.__file__).parent
 _RETRY_AFTER = {"Retry-After": "5"}
+# What curl says of a body unless it is told otherwise.
+_FORM = "application/x-www-form-urlencoded"
+_OF_CURL = "; if `curl -d` sent it, use `--data-binary`, which leaves the bytes as they are"
 # The settings that set limits on a profile.
 _SETTINGS = {
     "compressed_bytes": "PGOF_MAX_COMPRESSED_BYTES",
@@ -178,7 +181,8 @@ def _describe(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapp
             detail = f"the profile is too large: {error}" + (f" ({setting})" if setting else "")
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, None
         case ProfileError():
-            return HTTPStatus.BAD_REQUEST, f"not a profile: {error}", None
+            changed = _OF_CURL if _FORM in request.headers.get("Content-Type", "") else ""
+            return HTTPStatus.BAD_REQUEST, f"not a profile: {error}{changed}", None
         case PushRefused():
             described = [_describe(request, each) for each in error.errors]
             # What a client should send again has the highest status; what was stored isn't stored twice then.

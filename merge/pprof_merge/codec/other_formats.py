@@ -16,6 +16,7 @@ _MAGICS = (
         "a recording of Java Flight Recorder; convert it with async-profiler's `jfrconv FILE cpu.pb.gz`",
     ),
     (b"\x7fELF", "a program (ELF); send a profile of it"),
+    (b"GO PREPROFILE V1", "what `go tool preprofile` makes of a profile; send the profile itself"),
     (b"PK\x03\x04", "a zip archive; send the profiles in it one by one"),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; send it with gzip, or uncompressed"),
     (b"\xfd7zXZ\0", "compressed with xz; send it with gzip, or uncompressed"),
@@ -36,7 +37,14 @@ _PAGE_ADVICE = "HTML or XML, such as a login or error page; check what its URL r
 _FOLDED_ADVICE = (
     "folded stacks, which lack most of a profile; send the profile or recording that they were made from"
 )
+_FORM_ADVICE = "a form, as `curl -F` sends it; send the profile alone, with `curl --data-binary @FILE`"
+# The marshalled dictionary of pstats, whose keys are file, line and function.
+_CPROFILE_ADVICE = (
+    "a profile of Python's cProfile, which has no stacks; take one with pgo-agent's `StackSampler`"
+)
 _TEXTS = (
+    (rb"--[^\r\n]{1,200}\r\n(?i:content-disposition:)", _FORM_ADVICE),
+    (rb"[{\xfb][)\xa9]\x03", _CPROFILE_ADVICE),
     (_OLD_TEXT, _OLD_TEXT_ADVICE),
     (rb"goroutine \d+ [^\n]*\[", "a dump of goroutines; fetch it without `debug=2`"),
     (rb"go 1\.\d+ trace\0", _TRACE_ADVICE),

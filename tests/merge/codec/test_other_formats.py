@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import cProfile
 import gzip
 import itertools
 import json
+import marshal
 import shlex
 import struct
 import subprocess
@@ -31,6 +33,14 @@ def gperftools(order: str, size: str, kind: int = 0) -> bytes:
     """Return a CPU profile of gperftools in words of a machine: two stacks, 10 ms a sample."""
     parts = [(0, 3, kind, 10_000, 0), (5, 2, 0x401000, 0x402000), (3, 1, 0x401500), (0, 1, 0)]
     return b"".join(struct.pack(f"{order}{len(part)}{size}", *part) for part in parts) + MAPPED
+
+
+def cprofile() -> bytes:
+    """Return what Python's own profiler writes to a file."""
+    profiler = cProfile.Profile()
+    profiler.runcall(sorted, [2, 1])
+    profiler.create_stats()
+    return marshal.dumps(profiler.stats)  # as `dump_stats` does
 
 
 class Convertible(NamedTuple):
@@ -73,6 +83,9 @@ OTHERS = {
     "execution trace": (b"go 1.26 trace\0\0\0\1\1\xff\xff", "go tool trace"),
     "perf.data": (b"PERFILE2" + bytes(96), "`pgo-agent convert FILE"),
     "JFR": (b"FLR\0\0\2\0\1" + bytes(60), "jfrconv"),
+    "GO PREPROFILE": (b"GO PREPROFILE V1\nmain.f\nmain.g\n2 5\n", "go tool preprofile"),
+    "cProfile": (cprofile(), "cProfile"),
+    "form": (b'--------------------------5f\r\nContent-Disposition: form-data; name="file"\r\n', "a form"),
     "ELF": (b"\x7fELF\2\1\1" + bytes(57), "a program"),
     "zip": (b"PK\3\4" + bytes(30), "zip"),
     "zstd": (b"\x28\xb5\x2f\xfd\x24\4\x21", "zstd"),
