@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, cast
 
 from pgo_collector.blobs.blobs import inputs_are_whole
 from pgo_collector.blobs.files import FOLDER_MODE, delete_part, make_folder
@@ -21,7 +21,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Folder:
-    """An open folder, whose files are named by paths below it, as a context manager.
+    """An open folder, whose files are named by paths below it.
 
     The kernel takes paths of up to 4,095 bytes; here they count from this folder on, not from the root.
     Methods raise OSError.
@@ -31,10 +31,8 @@ class Folder:
         self.path = path
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the folder."""
         os.close(self._descriptor)
 
     def size(self, name: str) -> int | None:

@@ -78,7 +78,7 @@ class Target:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.blobs.__exit__()
+        self.blobs.close()
         os.close(self._lock)
 
     def manifest(self) -> Manifest | None:

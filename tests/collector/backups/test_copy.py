@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pgo_collector.backups.moving import copy_all
+from pgo_collector.blobs.bucket import Bucket, BucketStorage, open_bucket
+from pgo_collector.blobs.folder import FolderStorage
+from pgo_collector.blobs.storage import AREAS, RELEASES, Stored
+from pgo_collector.command.copy import copy
+from pgo_collector.errors import StorageGone
+from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.series import BlobName, Identity, Series
 
 from tests.collector.engine.test_symbols import symbols, upload
-from tests.faults.stacks import profile_of, tally
+from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.server import Server
+
+CONTENT = b"a profile"
+BLOB = str(BlobName(Series("svc", CPU), Identity(EPOCH, hashlib.sha256(CONTENT).hexdigest())))
 
 
 def filled(server: Server) -> None:
@@ -95,6 +109,77 @@ def test_releases_programs_and_start_lines_move_too(stopped: Server, tmp_path: P
     done = server.run("copy", str(back.data), other)
     assert done.returncode == 1
     assert "isn't what its name says" in done.stderr
+
+
+@pytest.mark.any_store
+def test_a_bucket_is_copied_to_and_from_by_one_command(
+    stopped: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bucket in the memory of this process, which so runs the command itself."""
+    server, place = stopped, f"memory:///{secrets.token_hex(8)}/pre"
+    server.environment["PGOF_STORAGE"] = ""
+    with server:
+        filled(server)
+        for number in range(70):  # more than are copied at once
+            assert server.submit(profile_of("e", time_nanos=EPOCH + number)).status_code == 204
+        merge = server.merge().content
+        assert copy(str(server.data), place, delete=False) == 0
+        assert "copied: 75 objects" in capsys.readouterr().out
+        assert copy(str(server.data), place, delete=True) == 0
+        assert "copied: 0 objects" in capsys.readouterr().out
+    back = Server(tmp_path / "back", {"PGOF_STORAGE": ""})
+    assert copy(place, str(back.data), delete=False) == 0
+    assert "copied: 75 objects" in capsys.readouterr().out
+    with back:
+        assert back.merge().content == merge
+
+
+@pytest.fixture
+def storages(tmp_path: Path) -> tuple[FolderStorage, BucketStorage]:
+    """A folder with a blob and the record of a release, and an empty bucket."""
+    for name in ("blobs", "incoming", *AREAS):
+        (tmp_path / name).mkdir()
+    source = FolderStorage(tmp_path / "blobs", tmp_path / "incoming")
+    source.replace(BLOB, gzip.compress(CONTENT))
+    source.area(RELEASES).replace("svc/cpu/1.json", b"{}")
+    return source, open_bucket(Bucket(f"memory:///{secrets.token_hex(8)}", 30, 4))
+
+
+@pytest.mark.any_store
+def test_what_goes_while_it_is_copied_is_left_out(
+    storages: tuple[FolderStorage, BucketStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = storages
+    objects = FolderStorage.objects
+
+    def all_gone(storage: FolderStorage, folder: str = "") -> Iterator[Stored]:
+        for of in [*objects(storage, folder)]:
+            storage.delete([of.name])
+            yield of
+
+    monkeypatch.setattr(FolderStorage, "objects", all_gone)
+    copied = copy_all(source, target, delete=False)
+    assert (copied.objects, copied.lost) == (0, [])
+    assert [*target.objects()] == [*target.area(RELEASES).objects()] == []
+
+
+@pytest.mark.any_store
+def test_a_bucket_that_fails_ends_the_copy(
+    storages: tuple[FolderStorage, BucketStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or each object would be waited for, and told of, by itself."""
+    source, target = storages
+
+    def gone(*_: object, **__: object) -> None:
+        raise StorageGone("the object store fails")
+
+    monkeypatch.setattr(target.area(RELEASES), "replace", gone)
+    with pytest.raises(StorageGone):
+        copy_all(source, target, delete=False)
+    target.delete([BLOB])
+    monkeypatch.setattr(target, "create", lambda blobs: {blob.name: StorageGone("gone") for blob in blobs})
+    with pytest.raises(StorageGone):
+        copy_all(source, target, delete=False)
 
 
 def test_a_damaged_blob_is_named_and_left_out(server: Server, tmp_path: Path) -> None:

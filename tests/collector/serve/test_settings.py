@@ -121,6 +121,8 @@ def test_addresses(address: str, expected: tuple[str, int]) -> None:
         ("LOG_LEVEL", "loud"),
         ("TRACE_PARTS", "http,disk"),
         ("TRACE_RATE", "1.1"),
+        ("CATALOG", "mysql://db/pgo"),
+        *(("STORAGE", value) for value in ("profiles", "s3://", "file:///profiles", "memory:///profiles")),
     ],
 )
 def test_a_bad_value_is_refused_by_the_name_of_its_variable(
