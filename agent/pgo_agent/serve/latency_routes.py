@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import TypeVar
 
@@ -42,6 +43,8 @@ class LatencyRoutes:
         self.ending = Event()
         self._key, self._backend = key, backend
         self._readers: dict[str, int] = dict.fromkeys(TRACKERS, 0)
+        # Apart from the threads of other requests, which would wait until a profile is over.
+        self._reading = ThreadPoolExecutor(_MOST_READERS * len(TRACKERS), "pgo-agent-latency-reader")
         self._changing = {name: asyncio.Lock() for name in TRACKERS}
 
     def routes(self) -> list[Route]:
@@ -125,7 +128,8 @@ class LatencyRoutes:
         self._enter(name)
         ended = Event()
         try:
-            taking = asyncio.create_task(asyncio.to_thread(monitor.record, seconds, ended))
+            loop = asyncio.get_running_loop()
+            taking = loop.run_in_executor(self._reading, monitor.record, seconds, ended)
             gone = asyncio.create_task(until_gone(request))
             while not taking.done() and not gone.done() and not self.ending.is_set():
                 await asyncio.wait(
@@ -156,7 +160,7 @@ class LatencyRoutes:
             yield ": the stream begins\n\n"
             due = loop.time() + _STREAM_SIGN_SECONDS
             while monitor.session.is_running and not self.ending.is_set():
-                found = await asyncio.to_thread(stream.get, _STREAM_POLL_SECONDS)
+                found = await loop.run_in_executor(self._reading, stream.get, _STREAM_POLL_SECONDS)
                 if found:
                     yield f"event: {found[0]}\ndata: {json.dumps(found[1])}\n\n"
                 elif loop.time() > due:

@@ -44,7 +44,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInKernel:
 
 
 def sampler(kernel: StandInKernel, *names: str) -> ProcessSampler:
-    return ProcessSampler(Bcc(kernel.python), names)
+    return ProcessSampler(Bcc(kernel.python()), names)
 
 
 def test_samples_of_a_process_become_a_profile_with_its_lines(kernel: StandInKernel) -> None:

@@ -15,6 +15,7 @@ from pgo_agent.latency.tick import Happening
 
 from tests.agent.latency.waiting import MS, samples_of, wait_until
 from tests.agent.stand_ins.tools import StandInKernel, use_stand_ins
+from tests.forked import NO_CONSTANTS, Constants
 
 FORK = "sched:sched_process_fork"
 SHOP, BANK = 4_000_000, 4_000_100  # pids that no processes have
@@ -70,9 +71,12 @@ class Heard(Recorder):
 class Tracking:
     """A tracker that runs, and what is heard of it once all that happened is told."""
 
-    def __init__(self, kernel: StandInKernel, tracker: str, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, kernel: StandInKernel, tracker: str, settings: dict[str, Any], constants: Constants
+    ) -> None:
         kernel.has((FORK, *TRACKERS[tracker].tracepoints))
-        self.session = Session(TRACKERS[tracker], TrackerSettings.parse(settings), Trackers(kernel.python))
+        trackers = Trackers(kernel.python(**constants))
+        self.session = Session(TRACKERS[tracker], TrackerSettings.parse(settings), trackers)
         self.heard = Heard(tracker)
         self._happens = kernel.happens
 
@@ -94,8 +98,8 @@ def track(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Track]:
     kernel = StandInKernel(tmp_path, monkeypatch)
     begun: list[Tracking] = []
 
-    def start(tracker: str, **settings: Any) -> Tracking:
-        tracking = Tracking(kernel, tracker, settings)
+    def start(tracker: str, constants: Constants = NO_CONSTANTS, **settings: Any) -> Tracking:
+        tracking = Tracking(kernel, tracker, settings, constants)
         begun.append(tracking)
         tracking.session.start()
         tracking.session.listen(tracking.heard)
@@ -223,6 +227,15 @@ def test_a_packet_whose_reader_is_not_known_yet_stays_in_flight(track: Track) ->
     assert [dict(one.labels)["operation"] for one in tracking.session.in_flight()] == ["receive"]
 
 
+def test_a_packet_that_nobody_reads_is_forgotten(track: Track) -> None:
+    tracking = track("network", {"_TICK_SECONDS": 0.1, "_FORGET_TICKS": 1}, threshold="1ms")
+    tracking.happens(begin(1, operation=3, ago=31 * 10**9), begin(2, operation=3, ago=10**9))
+    wait_until(lambda: len(tracking.session.in_flight()) == 1)
+    tracking.session.flush()
+    assert tracking.heard.counted("seen", "abandoned") == (0, 1)
+    assert tracking.session.in_flight()[0].delay < 30 * 10**9
+
+
 def test_a_control_group_is_that_of_its_processes(track: Track) -> None:
     if " - cgroup2 " not in Path("/proc/self/mountinfo").read_text():
         pytest.skip("this machine has no control groups of version 2")
@@ -237,15 +250,15 @@ def test_a_control_group_is_that_of_its_processes(track: Track) -> None:
 
 
 def test_more_stacks_than_are_kept_are_counted(track: Track) -> None:
-    tracking = track("syscall", threshold="0")
-    tracking.happens(end(600, times=5010))
-    assert tracking.heard.counted("seen", "reported", "left_out") == (5010, 5000, 10)
+    tracking = track("syscall", {"_MOST_STACKS": 3}, threshold="0")
+    tracking.happens(*[end(600, number=number) for number in range(5)], end(600, number=1))
+    assert tracking.heard.counted("seen", "reported", "left_out") == (6, 4, 2)
     dropped = [one for one in samples_of(tracking.heard.profile()) if one.functions == ["(dropped)"]]
-    assert [(one.events, one.delay) for one in dropped] == [(10, 6000)]
+    assert [(one.events, one.delay) for one in dropped] == [(2, 1200)]
 
 
 def test_a_kernel_without_its_tracepoint_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = StandInKernel(tmp_path, monkeypatch).has([FORK])
-    session = Session(TRACKERS["irq"], TrackerSettings(), Trackers(kernel.python))
+    session = Session(TRACKERS["irq"], TrackerSettings(), Trackers(kernel.python()))
     with pytest.raises(ToolFailed, match="this kernel has no tracepoint irq:irq_handler_entry or "):
         session.start()

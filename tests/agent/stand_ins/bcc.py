@@ -6,8 +6,6 @@ Each line of the file `BCC_HAPPENS` is a JSON object; those of a tracker are han
     {"what": "end", ...}     it is over after a `delay` (ns), on a `cpu`; it may never have begun
     {"what": "sample", ...}  a thread is sampled: `comm`, `pid`, `thread`, `kernel`, `user`
     {"what": "lose"}         a sample is lost
-
-With `times`, an end comes so often, each time with the next `number`.
 """
 
 from __future__ import annotations
@@ -140,9 +138,7 @@ class BPF:
         is_begun = "clock" in self._attached or _U32(0) in self._tables["settings"]
         for line in self._file if is_begun else ():
             happened = json.loads(line)
-            handle = getattr(self, "_" + happened.pop("what"))
-            for number in range(happened.pop("times", 1)):
-                handle(SimpleNamespace(**{"number": number} | happened))
+            getattr(self, "_" + happened.pop("what"))(SimpleNamespace(**happened))
 
     def ksym(self, address: int) -> bytes:
         return _SYMBOLS.get(address, b"")
@@ -220,8 +216,9 @@ class BPF:
 
     @staticmethod
     def _entry(of: SimpleNamespace) -> _Entry:
-        comm, name, operation = _comm(of), getattr(of, "name", "").encode(), getattr(of, "operation", 1)
-        return _Entry(0, of.number, (comm.id, comm.part), name, of.pid, of.thread, operation, 0)
+        comm, number, operation = _comm(of), getattr(of, "number", 1), getattr(of, "operation", 1)
+        name = getattr(of, "name", "").encode()
+        return _Entry(0, number, (comm.id, comm.part), name, of.pid, of.thread, operation, 0)
 
 
 def _comm(of: SimpleNamespace) -> _Key:

@@ -20,15 +20,19 @@ def use_stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class StandInKernel:
-    """What bcc reads; `python` is the Python that has the stand-in for it."""
+    """The kernel that the stand-in for bcc reads."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._happens, self._tracing, python = folder / "happens", folder / "tracing", folder / "python"
+        self._happens, self._tracing, self._python = folder / "happens", folder / "tracing", folder / "python"
         self._happens.touch()
         monkeypatch.setenv("BCC_HAPPENS", str(self._happens))
-        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{_FOLDER}/start.py" "{self._tracing}" "$@"\n')
-        python.chmod(0o755)
-        self.python = str(python)
+
+    def python(self, **constants: float) -> str:
+        """Return the path of a Python that has the stand-in for bcc, for a program with other constants."""
+        start = f'"{sys.executable}" "{_FOLDER}/start.py" "{self._tracing}"'
+        self._python.write_text(f"#!/bin/sh\nexec {start} '{json.dumps(constants)}' \"$@\"\n")
+        self._python.chmod(0o755)
+        return str(self._python)
 
     def has(self, tracepoints: Iterable[str]) -> Self:
         """Give the kernel these tracepoints."""
