@@ -6,10 +6,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from pgo_agent.backends.backend import SamplingRequest
 from pgo_agent.backends.profiler_process import ProfilerProcess
@@ -78,7 +79,8 @@ class _Output:
     def add_line(self, line: bytes) -> None:
         if not line.startswith(b"{"):
             return
-        message = json.loads(line.decode(errors="surrogateescape"), strict=False)
+        text = line.decode(errors="surrogateescape")
+        message = json.loads(text, strict=False, object_pairs_hook=_added_up)
         if message["type"] == "printf":
             self.maps.read(int(message["data"]))
         elif message["type"] == "map":
@@ -96,3 +98,11 @@ class _Output:
             )
             frames = self.maps.frames(pid, kernel, user)
             yield Stack(parts["comm"], pid, int(parts["thread"]), frames), count
+
+
+def _added_up(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object. Stacks that bpftrace can't look up have the same key, and a count each."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found[key] = found[key] + value if key in found else value
+    return found

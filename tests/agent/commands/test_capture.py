@@ -33,11 +33,19 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("profiler", "name", "functions"),
-    [("perf", "json", {"do_fault", "operator new(int)", "main"}), ("bpftrace", "shop", {"sell()", "main"})],
+    ("profiler", "name", "functions", "without_stack"),
+    [
+        ("perf", "json", {"do_fault", "operator new(int)", "main"}, 1),
+        ("bpftrace", "shop", {"sell()", "main"}, 3),
+    ],
 )
-def test_what_the_profiler_saw_is_in_the_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profiler: str, name: str, functions: set[str]
+def test_what_the_profiler_saw_is_in_the_file(  # noqa: PLR0917 - pytest passes them by name
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    profiler: str,
+    name: str,
+    functions: set[str],
+    without_stack: int,
 ) -> None:
     use_stand_ins(monkeypatch)
     file = str(tmp_path / "cpu.pb.gz")
@@ -48,6 +56,7 @@ def test_what_the_profiler_saw_is_in_the_file(
     assert (said["file"], said["profiler"]) == (file, profiler)
     assert said["samples"] == sum(sample.value[0] for sample in profile.sample) > 1
     assert said["cpu_seconds"] == pytest.approx(sum(sample.value[1] for sample in profile.sample) / 1e9)
+    assert sum(sample.value[0] for sample in profile.sample if not sample.location_id) == without_stack
     texts = [text.decode() for text in profile.string_table]
     assert functions <= {texts[function.name] for function in profile.function}
     labels = {texts[of.key]: texts[of.str] for sample in profile.sample for of in sample.label if of.str}
