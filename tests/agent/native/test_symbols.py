@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from pgo_agent.errors import NotReadable
 from pgo_agent.native.go_symbols import Symbols
 from pprof_proto.profile_pb2 import Profile
 
+from tests.agent.forked import run_agent
+from tests.agent.scripted_server import KEY, ScriptedServer
 from tests.interop.go_toolchain import go
 
 
@@ -54,6 +57,31 @@ def test_they_are_sent_as_a_profile(symbols: Symbols) -> None:
     functions = {(texts[each.name], texts[each.filename], each.start_line) for each in profile.function}
     assert functions == {*map(tuple, symbols.functions)}
     assert not profile.sample
+
+
+def test_the_command_sends_them(
+    program: Path, symbols: Symbols, server: ScriptedServer, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    sending: list[str | Path] = [
+        "symbols",
+        program,
+        "--url",
+        server.url,
+        "--key-file",
+        key,
+        "--service",
+        "shop",
+        "--json",
+    ]
+    done = run_agent(sending)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = json.loads(done.stdout)
+    assert said == {"build_ids": [*symbols.build_ids], "functions": len(symbols.functions)}
+    (seen,) = server.seen
+    assert seen.path == "/v1/symbols?service=shop"
+    assert seen.profile == gzip.decompress(symbols.pprof())
 
 
 @pytest.mark.parametrize(
