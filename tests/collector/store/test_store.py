@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from pgo_collector.blobs.storage import MISSING
 from pgo_collector.catalog.catalog import Combined
-from pgo_collector.catalog.leases import NO_LEASE
+from pgo_collector.catalog.leases import NO_LEASE, NoLeases
 from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.engine.tasks import MergeResult, drop_rows
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
-from pgo_collector.errors import CatalogBusy, CatalogGone, NotStored
+from pgo_collector.errors import CatalogBusy, CatalogGone, NotStored, StorageSlow
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.making import OpenMerge, make_merge
@@ -367,6 +368,39 @@ def test_a_retired_blob_stays_until_what_replaced_it_is_there(tmp_path: Path) ->
             await delete_retired(here.store, NO_LEASE, SERIES.service, SERIES.type)
             assert not any(blob_file(here.store, blob.name).exists() for blob in blobs)
             assert not here.store.catalog.retired_owners()
+
+    asyncio.run(play())
+
+
+def test_while_a_request_to_delete_may_still_arrive_names_of_blobs_stay_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would delete a blob that was stored again under the same name."""
+    lease = NoLeases(begins_settled=False).take("default/cpu")
+
+    async def play() -> None:
+        async with opened(tmp_path) as here:
+            await submit(here, profile_of("a"))
+            catalog, storage = here.store.catalog, here.store.blobs.storage
+            (blob,) = catalog.live(SELECTION)
+            await here.store.write(catalog.retire, NO_LEASE, [blob])
+            await delete_retired(here.store, lease, *SERIES[:2])
+            assert storage.size(str(blob.name)) == MISSING
+            assert [each.name for each in catalog.retired(*SERIES[:2])] == [blob.name]
+            with pytest.raises(CatalogBusy):
+                await submit(here, profile_of("a"))
+            settled = NoLeases().take("default/cpu")
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    type(storage), "delete", lambda _, names, **__: dict.fromkeys(names, StorageSlow("slow"))
+                )
+                await delete_retired(here.store, settled, *SERIES[:2])
+            assert not settled.is_settled
+            assert [each.name for each in catalog.retired(*SERIES[:2])] == [blob.name]
+            await delete_retired(here.store, NO_LEASE, *SERIES[:2])
+            assert catalog.retired(*SERIES[:2]) == []
+            await submit(here, profile_of("a"))
+            assert tally(await merged(merges_of(here))) == {"a": 1}
 
     asyncio.run(play())
 
