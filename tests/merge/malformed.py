@@ -135,7 +135,9 @@ MALFORMED = [
     Malformed("gzip and something else", GZIPPED + b"garbage", ("gzip",)),
     Malformed("gzip and zeros", GZIPPED + bytes(8), ("gzip",)),
     Malformed("gzip of nothing", gzip.compress(b"", mtime=0), ("empty",)),
-    Malformed("gzip of gzip", gzip.compress(GZIPPED, mtime=0), ()),
+    Malformed(
+        "gzip of gzip of gzip", gzip.compress(gzip.compress(GZIPPED, mtime=0), mtime=0), ("gzip inside gzip",)
+    ),
     Malformed("cut in a tag", WHOLE + b"\x80", ("truncated",)),
     Malformed("cut in a number", WHOLE + tag(12, 0) + b"\x80\x80", ("truncated",)),
     Malformed("cut in a length", WHOLE + tag(6, BYTES) + b"\x80", ("truncated",)),

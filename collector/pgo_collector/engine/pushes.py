@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import Header, LimitExceeded, Limits, MalformedProfile, ProfileError, inflate
-from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
+from pprof_merge import Header, LimitExceeded, Limits, ProfileError, inflate
+from pprof_merge.codec import StepTimes, Summary, summaries
 
 from pgo_collector.engine.validation import BODY_TIME, packed
 from pgo_collector.errors import Refusal
@@ -104,8 +104,6 @@ def _inflated(profiles: list[Unpacked], limits: Limits) -> Iterator[bytes]:
             continue
         try:
             bare = inflate(profile.content, limits._replace(inflated_bytes=room))
-            if bare.startswith(GZIP_MAGIC):
-                raise MalformedProfile("it is gzip inside gzip", "gzip")
         except LimitExceeded as error:
             allowed = getattr(limits, error.limit)
             profiles[number:] = [LimitExceeded(error.limit, allowed)]  # all together are too large

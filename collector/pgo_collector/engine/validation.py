@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from pprof_merge import ENGINE, Header, Limits, ProfileError, ValueType, compress, inflate
-from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
+from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, is_gzip_twice, summaries
 
 from pgo_collector.blobs.blobs import is_sealed
 from pgo_collector.errors import BodyTooCostly, NotACPUProfile
@@ -122,7 +122,8 @@ def _cut(text: str) -> str:
 
 def packed(content: bytes, limits: Limits) -> bytes | None:
     """Return what to store in place of a body; None if it is stored as it came."""
-    if is_sealed(content):  # only the collector's own combines may have a seal
+    # Only the collector's own combines may have a seal; and who gets the blob inflates it once.
+    if is_sealed(content) or is_gzip_twice(content):
         return compress(inflate(content, limits))
     return None if content.startswith(GZIP_MAGIC) else compress(content)
 

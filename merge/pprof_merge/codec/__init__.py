@@ -6,7 +6,15 @@ format, for both. `otlp` writes the profiles of OpenTelemetry as pprof, from whe
 dictionary. `other_formats` recognizes input that is no profile.
 """
 
-from pprof_merge.codec.decoding import GZIP_MAGIC, StepTimes, Summary, decode, inflate, summaries
+from pprof_merge.codec.decoding import (
+    GZIP_MAGIC,
+    StepTimes,
+    Summary,
+    decode,
+    inflate,
+    is_gzip_twice,
+    summaries,
+)
 from pprof_merge.codec.encoding import compress, encode, encode_pieces
 from pprof_merge.codec.otlp import Conversion
 from pprof_merge.codec.otlp_tables import DictionaryTables, wires_of_samples, without
@@ -19,6 +27,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "inflate",
     "compress",
     "GZIP_MAGIC",
+    "is_gzip_twice",
     # A check of many profiles, and how long its steps took.
     "summaries",
     "Summary",

@@ -5,7 +5,9 @@ to the formats that came before the protobuf is left out; the reason then says h
 """
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -100,11 +102,31 @@ def read(data: bytes, limits: Limits, times: StepTimes | None = None) -> Reader:
 def inflate(data: bytes, limits: Limits = Limits()) -> bytes:
     """Return the bare protobuf of a pprof file: inflate gzip, and return all else as is.
 
-    gzip is recognized by its magic bytes.
+    gzip is recognized by its magic bytes. What is gzip then, too, is inflated once more: some senders
+    compress what is compressed.
 
-    Never holds more than `limits.inflated_bytes` and one block of output. Raises LimitExceeded, and
-    MalformedProfile if the gzip is truncated, fails its checksum, or is followed by something else.
+    Never holds more than `limits.inflated_bytes` and one block of output, of each gzip. Raises LimitExceeded,
+    and MalformedProfile if a gzip is truncated, fails its checksum, or is followed by something else.
     """
+    inflated = _gunzipped(data, limits)
+    if inflated is data or not inflated.startswith(GZIP_MAGIC):
+        return inflated
+    inflated = _gunzipped(inflated, limits)
+    if inflated.startswith(GZIP_MAGIC):
+        raise MalformedProfile("it is gzip inside gzip inside gzip", "gzip")
+    return inflated
+
+
+def is_gzip_twice(data: bytes) -> bool:
+    """Return whether bytes are gzip inside gzip, of which the first two are inflated."""
+    with suppress(zlib.error):
+        begin = zlib.decompressobj(_GZIP_WBITS).decompress(data, len(GZIP_MAGIC))
+        return data.startswith(GZIP_MAGIC) and begin == GZIP_MAGIC
+    return False
+
+
+def _gunzipped(data: bytes, limits: Limits) -> bytes:
+    """Inflate gzip once, and return all else as is. Raises as `inflate` does."""
     if not data.startswith(GZIP_MAGIC):
         limits.check("inflated_bytes", len(data))
         return data

@@ -265,9 +265,9 @@ def test_info_names_the_path_of_uploads(shared: Server, method: str) -> None:
             id="after zstd",
         ),
         pytest.param(
-            {"event": event("bad"), "cpu.pprof": gzip.compress(gzip.compress(b"x"))},
+            {"event": event("bad"), "cpu.pprof": gzip.compress(gzip.compress(gzip.compress(b"x")))},
             "gzip inside gzip",
-            id="gzip in gzip",
+            id="gzip in gzip in gzip",
         ),
         pytest.param(
             {

@@ -82,6 +82,19 @@ def test_a_profile_is_one_however_it_is_packed_and_sent(shared: Server) -> None:
     assert len(shared.blobs()) == blobs + 1
 
 
+def test_gzip_inside_gzip_is_stored_as_gzip(shared: Server) -> None:
+    """Some releases of dd-trace-go send it. Whoever reads the blob inflates it once."""
+    service, profile = "packed-twice", profile_of("packed")
+    body = gzip.compress(profile)
+    assert shared.submit(body, query={"service": service}).status_code == 204
+    (blob,) = (path for path in shared.blobs() if f"/{service}/" in str(path))
+    assert gzip.decompress(blob.read_bytes()) == gzip.decompress(profile)
+    assert shared.merge(query={"service": service}).status_code == 200
+    refused = shared.submit(gzip.compress(body), query={"service": service})
+    assert refused.status_code == 400
+    assert "gzip inside gzip inside gzip" in refused.json()["detail"]
+
+
 def test_equal_stacks_of_another_time_are_another_profile(shared: Server) -> None:
     for time_nanos in (1, 2):
         shared.submit(taken_at(profile_of("another time"), time_nanos))
