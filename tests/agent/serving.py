@@ -17,6 +17,7 @@ from pprof_proto.profile_pb2 import Profile
 
 from tests.agent.forked import RunningAgent
 from tests.cpu_meter import children_of
+from tests.forked import NO_CONSTANTS, Constants
 
 AGENT = Path(sys.executable).with_name("pgo-agent")
 _PATIENCE_SECONDS = 120.0
@@ -25,14 +26,22 @@ _PATIENCE_SECONDS = 120.0
 class Serving:
     """Run the command with `arguments` on a free loopback port; send `headers` with each request."""
 
-    def __init__(self, folder: Path, *arguments: str | Path, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str | Path,
+        headers: dict[str, str] | None = None,
+        constants: Constants = NO_CONSTANTS,
+    ) -> None:
         self._log = folder / "agent.log"
+        self._constants = constants
         self._arguments = arguments
         self._headers = headers
 
     def __enter__(self) -> Self:
         with self._log.open("w+b") as log:
-            self.process = RunningAgent(["serve", "--bind", "127.0.0.1:0", *self._arguments], stderr=log)
+            command = ["serve", "--bind", "127.0.0.1:0", *self._arguments]
+            self.process = RunningAgent(command, constants=self._constants, stderr=log)
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not (listening := re.search(r"listening: url=(\S+)", self.log)):
             assert self.process.poll() is None, self.log

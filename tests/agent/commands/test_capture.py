@@ -16,7 +16,6 @@ from pgo_agent.errors import AgentError
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.forked import run_agent
 from tests.agent.serving import AGENT, parsed
-from tests.agent.stand_ins.tools import use_stand_ins
 from tests.cpu_meter import children_of
 from tests.terminal import on_terminal
 
@@ -32,6 +31,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         yield [str(AGENT), "capture", "--profiler", works.name, "--executable", NAME]
 
 
+@pytest.mark.usefixtures("stand_ins")
 @pytest.mark.parametrize(
     ("profiler", "name", "functions", "without_stack"),
     [
@@ -39,15 +39,13 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         ("bpftrace", "shop", {"sell()", "main"}, 3),
     ],
 )
-def test_what_the_profiler_saw_is_in_the_file(  # noqa: PLR0917 - pytest passes them by name
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_the_profiler_saw_is_in_the_file(
     tmp_path: Path,
     profiler: str,
     name: str,
     functions: set[str],
     without_stack: int,
 ) -> None:
-    use_stand_ins(monkeypatch)
     file = str(tmp_path / "cpu.pb.gz")
     capture = ["capture", "--profiler", profiler, "-o", file, "--duration", "0.3", "--json"]
     done = run_agent([*capture, "--executable", name])
@@ -63,8 +61,8 @@ def test_what_the_profiler_saw_is_in_the_file(  # noqa: PLR0917 - pytest passes 
     assert labels["comm"] == name
 
 
-def test_no_sample_is_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_stand_ins(monkeypatch)
+@pytest.mark.usefixtures("stand_ins")
+def test_no_sample_is_no_file(tmp_path: Path) -> None:
     file = tmp_path / "cpu.pb.gz"
     capture = ["capture", "--profiler", "perf", "-o", str(file), "--duration", "0.1"]
     done = run_agent([*capture, "--executable", "no-such-program"])

@@ -17,7 +17,6 @@ from tests.agent.backends.test_backends import AS_NOBODY, needs_root
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.forked import run_agent
 from tests.agent.serving import AGENT
-from tests.agent.stand_ins.tools import use_stand_ins
 from tests.terminal import on_terminal
 
 BRIEFLY = {"pgo_agent.backends.process_sampler._PROBE_SECONDS": 0.2}
@@ -96,8 +95,8 @@ def test_some_parts_are_checked_alone() -> None:
     assert "'no-such-part' is none of bcc, " in refused.stderr
 
 
-def test_what_works_is_told_with_its_version_or_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_stand_ins(monkeypatch)
+@pytest.mark.usefixtures("stand_ins")
+def test_what_works_is_told_with_its_version_or_count() -> None:
     name = Path("/proc/self/comm").read_text().rstrip("\n")
     parts = ["perf", "bpftrace", "symbols", "processes", "serve"]
     done = run_agent(["doctor", *parts, "--json", "--executable", name], constants=BRIEFLY)

@@ -9,13 +9,10 @@ import pytest
 
 from tests.agent.forked import run_agent
 from tests.agent.serving import parsed
-from tests.agent.stand_ins.tools import use_stand_ins
 
 
-def test_a_recording_becomes_a_profile_that_ends_when_the_file_does(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    use_stand_ins(monkeypatch)
+@pytest.mark.usefixtures("stand_ins")
+def test_a_recording_becomes_a_profile_that_ends_when_the_file_does(tmp_path: Path) -> None:
     recording, output = tmp_path / "perf.data", tmp_path / "cpu.pb.gz"
     recording.touch()
     os.utime(recording, (1_800_000_000, 1_800_000_000))

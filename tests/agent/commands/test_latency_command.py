@@ -17,7 +17,6 @@ from tests.agent.forked import run_agent
 from tests.agent.latency.waiting import MS, NAME, build, obstacle, samples_of, wait_until, waiting
 from tests.agent.scripted_server import KEY, ScriptedServer
 from tests.agent.serving import AGENT, Serving
-from tests.agent.stand_ins.tools import use_stand_ins
 from tests.terminal import on_terminal
 
 
@@ -80,8 +79,8 @@ def test_wrong_arguments_are_refused(arguments: list[str], reason: str) -> None:
 STAND_IN = ("offcpu", "--backend", "bpftrace", "--seconds", "0.5")
 
 
-def test_counts_histogram_and_longest_waits_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_stand_ins(monkeypatch)
+@pytest.mark.usefixtures("stand_ins")
+def test_counts_histogram_and_longest_waits_are_printed() -> None:
     done = run_agent(["latency", *STAND_IN, "--threshold", "5ms"])
     assert (done.returncode, done.stderr) == (0, "")
     head, _, *bars, statistics, _, longest, sell, main = done.stdout.splitlines()
@@ -110,8 +109,8 @@ def test_counts_histogram_and_longest_waits_are_printed(monkeypatch: pytest.Monk
     assert [sell, main] == ["    sell()", "    main"]
 
 
-def test_json_and_the_profile_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_stand_ins(monkeypatch)
+@pytest.mark.usefixtures("stand_ins")
+def test_json_and_the_profile_say_the_same(tmp_path: Path) -> None:
     output = tmp_path / "offcpu.pb.gz"
     done = run_agent(["latency", *STAND_IN, "--json", "-o", str(output)])
     assert (done.returncode, done.stderr) == (0, "")
@@ -126,8 +125,8 @@ def test_json_and_the_profile_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_
     }
 
 
-def test_a_person_sees_the_counts_of_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_stand_ins(monkeypatch)
+@pytest.mark.usefixtures("stand_ins")
+def test_a_person_sees_the_counts_of_each_second() -> None:
     status, shown = on_terminal(AGENT, "latency", *STAND_IN[:-1], "1.1", output_too=True)
     assert status == 0, shown
     _, *views = shown.decode().split("\x1b[2J")

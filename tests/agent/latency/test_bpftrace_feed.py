@@ -85,7 +85,7 @@ def recorded(lines: Iterable[bytes]) -> Recorder:
     return recorder
 
 
-@pytest.mark.system("llvm-cxxfilt")
+@pytest.mark.usefixtures("stand_ins")
 def test_a_recorded_output_becomes_a_profile() -> None:
     recorder = recorded(
         [
@@ -116,7 +116,7 @@ def test_a_recorded_output_becomes_a_profile() -> None:
     assert (recorder.histogram.min, recorder.histogram.max) == (1 << 18, 9_000_000)
 
 
-@pytest.mark.system("llvm-cxxfilt")
+@pytest.mark.usefixtures("stand_ins")
 def test_what_bpftrace_drops_is_found_by_the_numbers_of_events() -> None:
     """Events 2 and 3 of CPU 0 are missing between two others, and the last two of CPU 1 at the end."""
     recorder = recorded(
@@ -170,7 +170,7 @@ def test_a_name_of_bytes_that_are_no_text_is_kept() -> None:
     assert os.fsencode(found["comm"]) == b"s\xff\x80"
 
 
-@pytest.mark.system("llvm-cxxfilt")
+@pytest.mark.usefixtures("stand_ins")
 def test_an_event_without_a_stack_is_counted() -> None:
     recorder = recorded([event(7_000_000, 1, 7_000_000, kernel="\\n", user="\\n"), TICK])
     assert recorder.counts.as_json()["lost_stacks"] == 1
@@ -251,6 +251,18 @@ def test_a_name_in_a_filter_stays_a_name(comm: str) -> None:
     script = script_of(TRACKERS["offcpu"], TrackerSettings(comms=(comm,)))
     other = script_of(TRACKERS["offcpu"], TrackerSettings(comms=("other",)))
     assert script.replace(f'comm == "{comm}"', "") == other.replace('comm == "other"', "")
+
+
+def test_a_script_watches_the_processes_and_control_groups_that_it_is_told() -> None:
+    script = script_of(TRACKERS["offcpu"], TrackerSettings(pids=(7, 5), cgroups=("/no-such-group",)))
+    assert "@wanted[pid] && @cgroups[cgroup]" in script
+    filled = [line.strip() for line in script.splitlines() if "(uint64)" in line and "] = " in line]
+    assert filled[:3] == ["@wanted[(uint64)5] = 1;", "@wanted[(uint64)7] = 1;", "@cgroups[(uint64)0] = 0;"]
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_a_tracker_that_works_is_told_with_its_backend() -> None:
+    assert probe(TRACKERS["syscall"], BPFTRACE) == "bpftrace"
 
 
 def test_more_processes_than_a_script_may_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,9 @@ import struct
 from typing import Any
 
 import pytest
-from pgo_agent.latency import TRACKERS, Counts, Recorder, Tick
+from pgo_agent.latency import TRACKERS, Counts, Recorder, StackNamer, Tick
 from pgo_agent.latency import recorder as recording
+from pgo_agent.native import Frame, Mapping, Stack
 
 from tests.agent.latency.waiting import samples_of
 from tests.agent.serving import parsed
@@ -32,7 +33,7 @@ def tick(stacks: list[list[Any]], **rest: Any) -> Tick:
     return Tick.parse(TRACKERS["offcpu"], printed | rest)
 
 
-@pytest.mark.system("llvm-cxxfilt")
+@pytest.mark.usefixtures("stand_ins")
 def test_ticks_add_up_to_a_profile_with_its_histogram() -> None:
     recorder = Recorder("offcpu")
     first = tick(
@@ -77,7 +78,7 @@ def test_ticks_add_up_to_a_profile_with_its_histogram() -> None:
     assert counts["seen"] == counts["reported"] + counts["below"] + counts["dropped"]
 
 
-@pytest.mark.system("llvm-cxxfilt")
+@pytest.mark.usefixtures("stand_ins")
 def test_the_waker_is_above_the_separator() -> None:
     recorder = Recorder("offcpu")
     recorder.add_tick(tick([stack(0x1000, 23, 1, 5_000_000, waker=0x2000)]))
@@ -87,7 +88,7 @@ def test_the_waker_is_above_the_separator() -> None:
     assert places == [0x2000, 0, 0x1000]
 
 
-@pytest.mark.system("llvm-cxxfilt")
+@pytest.mark.usefixtures("stand_ins")
 def test_more_stacks_than_are_kept_are_counted_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "_MOST_DELAYS", 2)
     recorder = Recorder("offcpu")
@@ -105,6 +106,20 @@ def test_the_longest_are_summed_over_buckets() -> None:
     recorder.add_tick(tick([stack(0x1000, 23, 1, 5), stack(0x1000, 24, 1, 9), stack(0x2000, 24, 1, 11)]))
     assert [(count, total) for _, count, total in recorder.longest(5)] == [(2, 14), (1, 11)]
     assert len(recorder.longest(1)) == 1
+
+
+@pytest.mark.usefixtures("stand_ins")
+@pytest.mark.parametrize("most", [1, 100])
+def test_a_function_that_is_not_known_is_an_address_or_a_place_in_its_file(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """A namer that has forgotten names looks them up again."""
+    monkeypatch.setattr(recording, "_MOST_NAMES", most)
+    mapping = Mapping("/srv/shop", "", 0x2000, 0x1000, 0x500)
+    frames = (Frame(0x10, None, ""), Frame(0x2010, mapping, ""), Frame(0x20, None, "main"))
+    namer = StackNamer()
+    for _ in range(2):
+        assert namer.names([Stack("shop", GONE, 0, frames)]) == [["0x10", "shop+0x510", "main"]]
 
 
 @pytest.mark.parametrize(

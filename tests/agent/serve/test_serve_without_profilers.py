@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -91,29 +92,71 @@ def test_a_signal_ends_the_agent_and_what_it_runs(tmp_path: Path) -> None:
         assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 
+def scheduled(folder: Path, server: ScriptedServer, *arguments: str, executable: str = "json") -> Serving:
+    """Return an agent that submits a profile at once, for which it has first tried out perf for a moment."""
+    (folder / "key").write_text(KEY)
+    sending = ("--url", server.url, "--submit-key-file", folder / "key", "--service", "shop")
+    sampling = ("--executable", executable, "--profiler", "perf", "--jitter", "0.001")
+    constants = {"pgo_agent.backends.process_sampler._PROBE_SECONDS": 0.2}
+    return Serving(folder, *sending, *sampling, *arguments, constants=constants)
+
+
+def sent(server: ScriptedServer, type_: str) -> list[bytes]:
+    """Return the profiles of a type that were submitted."""
+    asked = [(seen, parse_qs(urlsplit(seen.path).query)) for seen in [*server.seen]]
+    assert {query["service"][0] for _, query in asked} <= {"shop"}
+    return [seen.profile for seen, query in asked if query.get("type", ["cpu"]) == [type_]]
+
+
 def test_profiles_of_a_schedule_and_of_trackers_are_sent(tmp_path: Path, server: ScriptedServer) -> None:
     """A tracker that a request stops starts again; at the end, what was recorded so far is sent."""
-    (tmp_path / "key").write_text(KEY)
-    sending = ("--url", server.url, "--submit-key-file", tmp_path / "key", "--service", "shop")
-    sampling = ("--executable", "json", "--profiler", "perf", "--duration", "0.5", "--jitter", "0.001")
     tracking = ("--latency", "offcpu", "--latency-every", "0.5", "--latency-backend", "bpftrace")
-
-    def sent(type_: str) -> list[bytes]:
-        asked = [(seen, parse_qs(urlsplit(seen.path).query)) for seen in [*server.seen]]
-        assert {query["service"][0] for _, query in asked} <= {"shop"}
-        return [seen.profile for seen, query in asked if query.get("type", ["cpu"]) == [type_]]
-
-    with Serving(tmp_path, *sending, *sampling, *tracking) as agent:
-        agent.wait_until(lambda: sent("cpu") and len(sent("offcpu")) > 1)
+    with scheduled(tmp_path, server, "--duration", "0.5", *tracking) as agent:
+        agent.wait_until(lambda: sent(server, "cpu") and len(sent(server, "offcpu")) > 1)
         assert agent.client.delete(URL).status_code == 200
         agent.wait_until(lambda: agent.client.get(URL).json()["running"])
         agent.wait_until_logged("tracker failed: tracker=offcpu")
         assert agent.stop() == 0, agent.log
         assert "Traceback" not in agent.log
-    assert b"operator new(int)" in parsed(sent("cpu")[0]).string_table
-    waits = [one for profile in sent("offcpu") for one in samples_of(gzip.compress(profile))]
+    assert b"operator new(int)" in parsed(sent(server, "cpu")[0]).string_table
+    waits = [one for profile in sent(server, "offcpu") for one in samples_of(gzip.compress(profile))]
     assert {one.delay // one.events for one in waits if one.labels.get("comm") == "shop"} == {7 * MS}
     assert ["sell()", "main"] in [one.functions for one in waits]
+
+
+def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(tmp_path: Path, server: ScriptedServer) -> None:
+    with scheduled(tmp_path, server, "--duration", "3600") as agent:
+        agent.wait_until_logged("sampling: profiler=perf seconds=3600")
+        assert server.seen == []
+        assert agent.stop() == 0, agent.log
+    (profile,) = sent(server, "cpu")
+    assert b"operator new(int)" in parsed(profile).string_table
+
+
+@pytest.mark.parametrize("moment", ["listening", "seconds=0.2", "seconds=3600"])
+def test_a_signal_before_a_scheduled_profile_has_a_sample_sends_nothing(
+    tmp_path: Path, server: ScriptedServer, moment: str
+) -> None:
+    with scheduled(tmp_path, server, "--duration", "3600", executable="no-such-program") as agent:
+        agent.wait_until_logged(moment)
+        assert agent.stop() == 0, agent.log
+        assert "Traceback" not in agent.log
+    assert server.seen == []
+
+
+def test_a_scheduled_profile_waits_for_one_that_a_request_takes(
+    tmp_path: Path, server: ScriptedServer
+) -> None:
+    with scheduled(tmp_path, server, "--duration", "0.2", "--every", "1.5") as agent:
+        agent.wait_until(lambda: sent(server, "cpu") and not agent.is_busy())
+        posting = Posting(agent, "Perf", 60)
+        before = len(sent(server, "cpu"))
+        time.sleep(1.6)
+        assert len(sent(server, "cpu")) == before
+        assert agent.client.delete("/profile/cpu").status_code == 200
+        assert posting.response().status_code == 204
+        agent.wait_until(lambda: len(sent(server, "cpu")) > before)
+        assert agent.stop() == 0, agent.log
 
 
 def test_a_tracker_by_bpftrace_tells_its_events_and_what_it_can_not_do(tmp_path: Path) -> None:
