@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from email.message import Message
@@ -14,6 +15,8 @@ from pgo_collector.blobs.bucket import Bucket, BucketStorage, open_bucket
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.storage import NewBlob
 from pgo_collector.errors import StorageGone, StorageSlow, StorageUnusable
+from pgo_collector.settings import Settings
+from pgo_collector.store.store import storage_of
 
 pytestmark = pytest.mark.any_store
 
@@ -205,3 +208,9 @@ def test_versions_are_right_of_any_number_of_folders(memory_url: str) -> None:
         assert area.versions(f"svc/{number}", 0) == {}
     area.replace("svc/0/2.json", b"two")
     assert area.versions("svc/0", 0) == {**first, "2.json": area.versions("svc/0", 0)["2.json"]}
+
+
+def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pgo_collector.blobs.bucket", None)
+    with pytest.raises(StorageUnusable, match=r"pip install pgo-collector\[s3\]"):
+        storage_of(Settings(storage="s3://profiles/pre"))

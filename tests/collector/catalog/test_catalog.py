@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from pgo_collector.catalog.catalog import Catalog, Combined
 from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.catalog.sqlite import SQLite
+from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import BlobName, Identity, Series
@@ -126,3 +127,29 @@ def test_a_start_drops_series_that_earlier_versions_left(catalog: Catalog) -> No
         connection.execute(sa.text("INSERT INTO labels VALUES (999, 'a', 'b')"))
     catalog.drop_empty_series()
     assert counts(catalog) == {"series": PODS, "labels": 2 * PODS}
+
+
+def test_a_change_that_meets_another_collectors_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Conflict(Exception):
+        sqlstate = "40P01"
+
+    database = SQLite(tmp_path / "catalog")
+    database.open()
+    catalog, left = Catalog(database), iter(range(2))
+    note = database.changes.note
+
+    def meet(*of: Any) -> None:
+        if next(left, None) is not None:
+            raise sa.exc.OperationalError("INSERT", {}, Conflict())
+        note(*of)
+
+    monkeypatch.setattr(database.changes, "note", meet)
+    name, facts = BlobName(Series("default", "cpu"), Identity(EPOCH, f"{1:064x}")), Facts(1, 1, "", 1, 1)
+    catalog.add((name, facts))
+    assert [blob.name for blob in catalog.live(Selection("default", "cpu"))] == [name]
+    catalog.retire(NO_LEASE, catalog.live(Selection("default", "cpu")))
+    with pytest.raises(CatalogBusy, match="is being deleted: try again"):
+        catalog.add((name, facts))
+    database.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +21,15 @@ from pgo_collector.catalog.statements import (
     is_found,
     is_one_of,
 )
-from pgo_collector.errors import BackupUnusable, CatalogGone, CatalogSlow, CatalogUnreadable
+from pgo_collector.errors import (
+    BackupUnusable,
+    CatalogBusy,
+    CatalogFails,
+    CatalogGone,
+    CatalogSlow,
+    CatalogUnavailable,
+    CatalogUnreadable,
+)
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import catalog_fails, database_of
 from sqlalchemy.dialects import postgresql
@@ -70,6 +79,31 @@ def test_one_that_does_not_answer_is_slow() -> None:
     refusal = catalog_fails(raised.value)
     assert isinstance(refusal, CatalogSlow)
     assert "PGOF_CATALOG_CONNECT_SECONDS" in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "words"),
+    [
+        ("08006", CatalogGone, "can't be reached"),
+        ("42P01", CatalogGone, "stop all collectors and start one"),
+        ("53300", CatalogSlow, "PGOF_CATALOG_CONNECTIONS"),
+        ("55006", CatalogFails, "another pgo-collector writes it"),
+        ("40001", CatalogBusy, "try again"),
+        ("53100", CatalogFails, "the disk is full"),
+    ],
+)
+def test_each_of_its_faults_is_told_by_its_code(state: str, kind: type[CatalogFails], words: str) -> None:
+    error = Exception("the disk is full")
+    error.sqlstate = state  # type: ignore[attr-defined] # as psycopg's have it
+    refusal = catalog_fails(sa.exc.OperationalError("INSERT", {}, error))
+    assert type(refusal) is kind
+    assert words in str(refusal)
+
+
+def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pgo_collector.catalog.postgresql", None)
+    with pytest.raises(CatalogUnavailable, match=re.escape("install pgo-collector[postgresql], or unset it")):
+        at(1)
 
 
 def test_it_is_backed_up_by_its_own_tools(tmp_path: Path) -> None:

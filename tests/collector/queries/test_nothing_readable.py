@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,6 @@ def test_pages_say_why(server: Server, page: str) -> None:
     [("SelectMergeStacktraces", {}), ("SelectMergeProfile", {}), ("SelectSeries", {"step": 15})],
 )
 def test_grafana_finds_nothing(server: Server, method: str, fields: dict[str, int]) -> None:
-    asked = {"profileTypeID": CPU, **SPAN, **fields}
+    asked: dict[str, Any] = {"profileTypeID": CPU, **SPAN, **fields}
     assert ask_json(server, method, **asked, labelSelector='{service_name="damaged"}') == {}
     assert ask_json(server, method, **asked, labelSelector='{service_name="sound"}') != {}

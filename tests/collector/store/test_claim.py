@@ -18,6 +18,7 @@ from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.errors import StorageTaken, StorageUnusable
 from pgo_collector.store import claim
 from pgo_collector.store.claim import BucketClaim
+from structlog.testing import capture_logs
 
 from tests.catalogs import Files
 from tests.collector.http.test_routes import assert_problem
@@ -147,6 +148,33 @@ def test_a_claim_that_was_deleted_is_made_again(bucket: FolderStorage) -> None:
     stored(bucket).unlink()
     renew(one)
     assert json.loads(stored(bucket).read_bytes())["catalog"] == str(ONE)
+
+
+def test_a_watch_ends_when_a_collector_of_this_catalog_has_taken_the_claim(bucket: FolderStorage) -> None:
+    take(bucket, ONE)
+    ours = stored(bucket).read_bytes()
+    take(bucket, OTHER, before=ONE)
+
+    async def run() -> float:
+        began = time.monotonic()
+        watching = asyncio.create_task(claim_of(bucket).take(ONE))
+        await asyncio.sleep(WATCH_SECONDS / 4)
+        stored(bucket).write_bytes(ours)
+        await watching
+        return time.monotonic() - began
+
+    assert asyncio.run(run()) < WATCH_SECONDS
+
+
+def test_a_claim_that_is_lost_or_cannot_be_renewed_is_logged(bucket: FolderStorage) -> None:
+    one = take(bucket, ONE)
+    take(bucket, OTHER, before=ONE)
+    with capture_logs() as logged:
+        run_once(one)
+        stored(bucket).unlink()
+        stored(bucket).mkdir()
+        run_once(one)
+    assert [line["event"] for line in logged] == ["bucket lost", "bucket claim not renewed"]
 
 
 @pytest.mark.bucket
