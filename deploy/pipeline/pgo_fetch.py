@@ -100,13 +100,18 @@ def _beside(file: Path) -> Path:
     return file.with_name(f".{file.name}.fetched")
 
 
+def _first_line(file: Path) -> str:
+    """Return the line of a keys file that has the key. Raises OSError and IndexError."""
+    return file.read_text(encoding="utf-8-sig").splitlines()[0].strip()
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Fetch the profile; return the exit code."""
     command_line = parser()
     options = command_line.parse_args(arguments)
     file: Path = options.file
     try:
-        key = options.key_file.read_text().strip() if options.key_file else os.environ.get("PGO_KEY", "")
+        key = _first_line(options.key_file) if options.key_file else os.environ.get("PGO_KEY", "")
         trace = Trace(options.trace.read_text().split()[0], options.url) if options.trace else None
     except (OSError, IndexError) as error:
         command_line.error(f"cannot read the key: {error}")

@@ -188,6 +188,9 @@ def test_a_key_file(server: Server, tmp_path: Path) -> None:
     server.submit(PROFILE)
     url, file = f"{server.base_url}/v1/merge", tmp_path / "default.pgo"
     assert fetch(url, file, "--key-file", str(server.merge_keys), key="").returncode == 0
+    several = tmp_path / "several"
+    several.write_text(f"{server.merge_key} name=ci\nanother\n", encoding="utf-8-sig")
+    assert fetch(url, file, "--key-file", str(several), key="").returncode == 0
     assert fetch(url, file, "--key-file", str(tmp_path / "none"), key="").returncode == 2
 
 

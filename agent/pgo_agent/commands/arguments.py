@@ -103,7 +103,7 @@ def label(text: str) -> tuple[str, str]:
 
 def read_key(file: Path) -> str:
     """Return the key in a file, its first line. Raises OSError, and ValueError if the line is empty."""
-    key = file.read_text().partition("\n")[0].strip()
+    key = file.read_text(encoding="utf-8-sig").partition("\n")[0].strip()
     if not key:
         raise ValueError(f"{file}: the first line is empty; put the key there")
     return key

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import hmac
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -48,7 +49,7 @@ class Key:
         must be fields. If not, the key is the whole line, as in pgo-fleet.
         """
         first, *others = line.split()
-        if not any(word.startswith(_FIELDS) for word in others):
+        if not _has_fields(others):
             return cls(_parse_digest(line.strip()))
         if first.startswith(_FIELDS):
             raise KeyMalformed("there is no key before the fields")
@@ -91,6 +92,11 @@ def new_key() -> str:
     return secrets.token_urlsafe(32)
 
 
+def _has_fields(words: Sequence[bytes]) -> bool:
+    """Return whether one of the words after the first of a line is a field."""
+    return any(word.startswith(_FIELDS) for word in words)
+
+
 def _parse_digest(text: bytes) -> bytes:
     """Return the digest that a line gives, or the digest of the key that it gives. Raises KeyMalformed."""
     if not text.lower().startswith(_DIGEST_PREFIX):
@@ -118,7 +124,7 @@ class KeySet:
         keys: dict[bytes, Key] = {}
         malformed: dict[int, str] = {}
         with_blanks = []
-        for number, raw in enumerate(text.splitlines(), 1):
+        for number, raw in enumerate(text.removeprefix(codecs.BOM_UTF8).splitlines(), 1):
             line = raw.strip()
             if not line:
                 continue
@@ -134,13 +140,17 @@ class KeySet:
         return cls(tuple(keys.values()), malformed, tuple(with_blanks))
 
     def match(self, text: bytes) -> Key | None:
-        """Return the key with this text, or None.
+        """Return the key with this text, or None. The text may be a whole line, with the key's fields.
 
-        Every key is compared, each in constant time, so the time taken doesn't reveal which one matched.
+        Clients send that by `$(head -n 1 FILE)`. Every key is compared, each in constant time, so the time
+        taken doesn't reveal which one matched.
         """
         digest = digest_of(text)
         matching = [key for key in self.keys if hmac.compare_digest(key.digest, digest)]
-        return matching[0] if matching else None
+        if matching:
+            return matching[0]
+        first, *others = text.split() or [text]
+        return self.match(first) if _has_fields(others) else None
 
 
 class KeyFile(ReloadedFile):

@@ -98,6 +98,19 @@ def test_a_keys_file_that_vanishes_leaves_the_last_keys(server: Server) -> None:
     assert server.submit(profile_of("a")).status_code == 403
 
 
+def test_a_client_may_send_the_whole_line_of_its_key(stopped: Server) -> None:
+    """As `$(head -n 1 FILE)` does; and an editor may have written a byte order mark."""
+    digest = hashlib.sha256(b"open name=x").hexdigest()
+    stopped.submit_keys.write_text(
+        f"first name=ci service=*\nsha256:{digest} name=odd\n", encoding="utf-8-sig"
+    )
+    stopped.start()
+    for key in ("first", "first name=ci service=*", "open name=x"):
+        assert stopped.submit(profile_of("a"), key).status_code == 204
+    for key in ("open", "other name=ci", "first ci", "name=ci"):
+        assert stopped.submit(profile_of("a"), key).status_code == 403
+
+
 NO_KEY = "there is no key before the fields"
 NOT_A_FIELD = "word 2 is neither name= nor service="
 MALFORMED = "key-of-old servcie=shop name=ci\nanother\nname=ci service=shop\n"
