@@ -118,6 +118,30 @@ def test_a_damaged_choice_is_no_choice_of_another(server: Server) -> None:
     assert tally(server.release().content) == {"a": 1}
 
 
+def test_a_number_that_a_collector_took_before_it_died_is_skipped(server: Server) -> None:
+    """It takes two seconds: so long that collector could still add the record."""
+    server.submit(profile_of("a"))
+    server.releases(method="POST")
+    (server.area("releases") / "default" / "cpu" / "2.pb.gz").write_bytes(b"of that collector")
+    server.submit(profile_of("b"))
+    made = server.releases(method="POST")
+    assert (made.status_code, made.json()["number"]) == (201, 3)
+    assert tally(server.release().content) == {"a": 1, "b": 1}
+
+
+def test_a_current_release_that_is_missing_is_named(server: Server) -> None:
+    for name in "ab":
+        server.submit(profile_of(name))
+        server.releases(method="POST")
+    server.releases("/1/pin", "PUT")
+    (server.area("releases") / "default" / "cpu" / "1.json").unlink()
+    refused = server.release()
+    assert (refused.status_code, refused.headers["Content-Type"]) == (500, "application/problem+json")
+    assert refused.json()["detail"] == "release 1 is the current one, and missing"
+    assert server.releases("/2/pin", "PUT").status_code == 200
+    assert tally(server.release().content) == {"a": 1, "b": 1}
+
+
 def test_a_start_sweeps_what_is_no_release_and_leaves_what_is_not_ours(server: Server) -> None:
     server.submit(profile_of("a"))
     server.release()

@@ -153,7 +153,6 @@ def test_a_call_that_its_client_gives_up_is_no_request(server: Server) -> None:
     pytest.fail(str(server.events("request")))
 
 
-@pytest.mark.exhaustive
 def test_an_address_in_use_ends_the_start(server: Server, tmp_path: Path) -> None:
     taken = server.wait_for_log("listening for gRPC")["address"]
     other = speaks_grpc(tmp_path, {"PGOF_GRPC_ADDRESS": taken})

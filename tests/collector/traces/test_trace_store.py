@@ -22,7 +22,7 @@ EVERY = TraceQuery(since=0, until=1 << 62, limit=1000)
 
 
 def trace(number: int) -> RequestTrace:
-    """Return the trace of a request, of some 1 KB that can't be packed further; later ones have higher numbers."""
+    """Return the trace of a request, of some 1 KB when packed; later ones have higher numbers."""
     start = time.time_ns() + number
     span = Span("1" * 16, "", "http", "GET /", start, start + 1, {"text": token_bytes(1000).hex()})
     return RequestTrace(f"{number:032x}", "shop", 200, [span])
