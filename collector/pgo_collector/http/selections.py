@@ -127,7 +127,10 @@ def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None
     begin, end, last = map(first_values(request).get, (f"{prefix}from", f"{prefix}to", f"{prefix}last"))
     end_nanos = parse_time(end, f"{prefix}to") if end else None
     if not last:
-        return (parse_time(begin, f"{prefix}from") if begin else None), end_nanos
+        begin_nanos = parse_time(begin, f"{prefix}from") if begin else None
+        if begin_nanos is not None and end_nanos is not None and begin_nanos > end_nanos:
+            raise ParameterInvalid(f"{prefix}from is after {prefix}to; give the earlier time in {prefix}from")
+        return begin_nanos, end_nanos
     if begin:
         raise ParameterInvalid(f"give {prefix}last or {prefix}from, not both")
     try:
