@@ -182,7 +182,8 @@ def test_what_no_profile_can_be_sent_to_is_refused(shared: Server, query: dict[s
     [
         {"service": "a b"}, {"type": "x"}, {"labels": "region"}, {"labels": "!=eu"},
         {"labels": ",".join(f"k{i}=v" for i in range(33))}, {"from": "yesterday"}, {"to": "2026-13-01"},
-        {"last": "7"}, {"last": "0d"}, {"last": "1d", "from": "2026-01-01"}, {"from": "2026-01-02", "to": "2026-01-01"},
+        {"last": "7"}, {"last": "0d"}, {"last": "1d", "from": "2026-01-01"},
+        {"from": "2026-01-02", "to": "2026-01-01"},
     ],
 )  # fmt: skip
 def test_what_nothing_can_be_selected_by_is_refused(shared: Server, query: dict[str, str]) -> None:
