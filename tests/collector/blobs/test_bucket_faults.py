@@ -1,4 +1,4 @@
-"""What a bucket tells of an object store that fails; the tests play the store."""
+"""Errors of a bucket whose object store fails; the tests play the store."""
 
 from __future__ import annotations
 

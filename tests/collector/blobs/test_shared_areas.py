@@ -1,6 +1,6 @@
 """Releases, programs and start lines in a bucket: collectors that share it see and change the same ones.
 
-Those over a Ceph run in the stage `shared` alone: it takes seconds to start.
+Tests over a Ceph run in the stage `shared` alone: it takes seconds to start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every storage of blobs does: a folder, and buckets in memory, of a Ceph and of Azurite."""
+"""The contract of storages of blobs: of a folder, and of buckets in memory, of a Ceph and of Azurite."""
 
 from __future__ import annotations
 
