@@ -1,4 +1,4 @@
-"""What the agent's programs use of the module bcc, over a kernel that the test tells what happens.
+"""A part of the module bcc, which the agent's programs use, over a kernel that the test tells what happens.
 
 Each line of the file `BCC_HAPPENS` is a JSON object; those of a tracker are handled as bpf/common.c does:
 
