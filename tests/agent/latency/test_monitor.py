@@ -1,4 +1,4 @@
-"""What readers of a running tracker get: single events as they happen, and what they missed."""
+"""The answers that readers of a running tracker get: single events as they happen, and what they missed."""
 
 from __future__ import annotations
 
