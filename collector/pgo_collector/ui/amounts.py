@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from pprof_merge.analysis import function_in
+from pprof_merge.analysis import function_in, unit_called
 
 from pgo_collector.queries.answers import SampleType
 
@@ -12,29 +12,15 @@ MAX_NAME = 240
 _TIME = ((3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _COUNT = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
-# Units as Go, Java and OpenTelemetry write them.
-_TO_NANOS = {
-    **dict.fromkeys(("nanoseconds", "nanosecond", "ns"), 1),
-    **dict.fromkeys(("microseconds", "microsecond", "us"), 10**3),
-    **dict.fromkeys(("milliseconds", "millisecond", "ms"), 10**6),
-    **dict.fromkeys(("seconds", "second", "s"), 10**9),
-}
-_TO_BYTES = {
-    **dict.fromkeys(("bytes", "byte", "By", "B"), 1),
-    **dict.fromkeys(("kilobytes", "kilobyte", "KiBy", "kB"), 1 << 10),
-    **dict.fromkeys(("megabytes", "megabyte", "MiBy", "MB"), 1 << 20),
-    **dict.fromkeys(("gigabytes", "gigabyte", "GiBy", "GB"), 1 << 30),
-}
 _AGES = ((86400 * 2, 86400, "days"), (7200, 3600, "hours"), (120, 60, "minutes"))
 
 
 def amount(value: int, sample_type: SampleType) -> str:
     """Return a value with its unit: `1.24 s`, `3.1 MiB`, `1,240`."""
-    if sample_type.unit in _TO_NANOS:
-        return nanos(value * _TO_NANOS[sample_type.unit])
-    if sample_type.unit in _TO_BYTES:
-        return size(value * _TO_BYTES[sample_type.unit])
-    return count(value)
+    unit = unit_called(sample_type.unit)
+    if unit is None:
+        return count(value)
+    return (nanos if unit.base == "nanoseconds" else size)(value * unit.factor)
 
 
 def nanos(value: int) -> str:

@@ -7,6 +7,7 @@ difference can be trusted. `latency` reads the histograms in the profiles of lat
 `edge_overlap`, `coverage`, `outliers` and `build_report` build on it. `function_use` is what one
 function takes, from its callers to its lines. `rules` removes functions from a profile, `focus` keeps some of
 its samples or frames, and `sample_types` some of its values. `gain` says how much faster a program became.
+`units` knows what the units of values are.
 
 Others use the names in `__all__`, which are imported on first use.
 """
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.stacks import Frame, default_column, stacks_of
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
+    from pprof_merge.analysis.units import Unit, unit_called
     from pprof_merge.analysis.weighed_stacks import WeighedStacks
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
@@ -55,6 +57,8 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "Grouping",
     "function_in",
     "package_of",
+    "Unit",
+    "unit_called",
     # One function: its lines, callers and callees.
     "FunctionUse",
     "LineUse",
@@ -126,6 +130,7 @@ __getattr__ = on_first_use(
         "stacks": ["Frame", "default_column", "stacks_of"],
         "timeline": ["Timeline"],
         "top_table": ["TopOrder", "TopSum", "TopTable"],
+        "units": ["Unit", "unit_called"],
         "weighed_stacks": ["WeighedStacks"],
     },
 )

@@ -14,14 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from pprof_merge.analysis.stacks import Frame, Stacks, default_column, stacks_of
+from pprof_merge.analysis.units import unit_called
 from pprof_merge.arrays import Int64s
 from pprof_merge.budget import Budget, digits
 from pprof_merge.columns.ragged import first_positions
 from pprof_merge.profile import Profile, ValueType
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-# The units in the schema; a value in another unit is a plain number.
-_UNITS = {b"nanoseconds", b"microseconds", b"milliseconds", b"seconds", b"bytes"}
+# The units in the schema, the largest first, by what they measure; a value in another unit is a plain number.
+_TIMES = ((10**9, "seconds"), (10**6, "milliseconds"), (10**3, "microseconds"), (1, "nanoseconds"))
+_UNITS = {"nanoseconds": _TIMES, "bytes": ((1, "bytes"),)}
 # A stack as bytes: the numbers of its frames, big-endian, so that sorting the bytes sorts the stacks.
 _NUMBER = np.dtype(">u4")
 _ADVICE = "select fewer profiles, or take the format pprof or go, which have each call once"
@@ -112,9 +114,10 @@ def _sums(stacks: Stacks, used: Int64s, values: Int64s) -> _Paths:
 def _sampled(sample_type: ValueType, paths: list[bytes], totals: Int64s) -> Iterator[bytes]:
     """Yield the JSON of one profile. The schema needs positive weights, so other stacks are left out."""
     weighed = np.flatnonzero(totals > 0)
-    weights = totals[weighed]
+    factor, unit = _unit(sample_type)
+    # More may take more than 64 bits.
+    weights = totals[weighed] if factor == 1 else totals[weighed].astype(object) * factor
     name = sample_type.type.decode(errors="backslashreplace")
-    unit = sample_type.unit.decode() if sample_type.unit in _UNITS else "none"
     yield b'{"type":"sampled","name":%s,"unit":%s,"startValue":0,' % (_text(name), _text(unit))
     yield b'"endValue":%d,"samples":[' % _sum(weights)
     yield from _listed(
@@ -124,6 +127,15 @@ def _sampled(sample_type: ValueType, paths: list[bytes], totals: Int64s) -> Iter
     yield b'],"weights":['
     yield from _listed(b"%d" % weight for weight in weights)
     yield b"]}"
+
+
+def _unit(sample_type: ValueType) -> tuple[int, str]:
+    """Return a unit of the schema, and how many of it one of the sample type's unit is."""
+    unit = unit_called(sample_type.unit.decode(errors="replace"))
+    if unit is None:
+        return 1, "none"
+    size, name = next(each for each in _UNITS[unit.base] if each[0] <= unit.factor)
+    return unit.factor // size, name
 
 
 def _sum(weights: Int64s) -> int:

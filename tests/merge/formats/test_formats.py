@@ -242,6 +242,27 @@ def test_samples_may_be_none() -> None:
     assert (written(empty, "json")["functions"], written(empty, "json")["total"]) == ([], [0, 0])
 
 
+@pytest.mark.parametrize(
+    ("unit", "shown", "weight"),
+    [
+        ("μs", "microseconds", 3),
+        ("ns", "nanoseconds", 3),
+        ("hr", "seconds", 3 * 3600),
+        ("MB", "bytes", 3 << 20),
+        ("cycles", "none", 3),
+    ],
+)
+def test_speedscope_gets_values_in_a_unit_that_it_knows(unit: str, shown: str, weight: int) -> None:
+    strings = ["", "a", unit]
+    profile = profile_pb2.Profile(string_table=[text.encode() for text in strings])
+    profile.sample_type.add(type=1, unit=2)
+    profile.function.add(id=1, name=1)
+    profile.location.add(id=1).line.add(function_id=1)
+    profile.sample.add(location_id=[1], value=[3])
+    (document,) = written(decode(profile.SerializeToString()), "speedscope")["profiles"]
+    assert (document["unit"], document["weights"], document["endValue"]) == (shown, [weight], weight)
+
+
 SCHEMA = "speedscope/file-format-schema.json"
 
 
