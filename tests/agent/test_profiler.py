@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from pgo_agent import Collector, ContinuousProfiler, DiskSpool, Dropped, Outbox, StackSampler
@@ -114,6 +115,21 @@ def test_one_round_at_a_time_however_slow_the_collector(
         eventually(lambda: len(arrived(server)) >= 3)
     assert not sampler.overlapped
     assert arrived(server) == list(range(1, len(arrived(server)) + 1))
+
+
+@pytest.mark.parametrize(
+    ("times", "reason"),
+    [
+        ({"every": 10.0, "duration": 11.0}, "duration must be more than 0, and no more than every"),
+        ({"duration": 0.0}, "duration must be more than 0"),
+        ({"jitter": -1.0}, "jitter must be at least 0"),
+    ],
+)
+def test_times_that_make_no_sense_are_refused(
+    collector: Collector, times: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        ContinuousProfiler(collector, **times)
 
 
 def test_a_second_profiler_does_not_begin(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:

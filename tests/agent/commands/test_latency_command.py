@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -123,6 +124,23 @@ def test_json_and_the_profile_say_the_same(tmp_path: Path) -> None:
         ("(dropped)",),
         ("(below the threshold)",),
     }
+
+
+@pytest.mark.usefixtures("stand_ins")
+@pytest.mark.parametrize(
+    ("then", "status", "told"),
+    [("exec sleep 600", 0, "no events"), ("echo out of memory >&2; exit 1", 2, "pgo-agent: offcpu: ")],
+)
+def test_nothing_seen_and_a_tracker_that_ends_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, then: str, status: int, told: str
+) -> None:
+    bpftrace = tmp_path / "bpftrace"
+    bpftrace.write_text(f"#!/bin/sh\necho started\n{then}\n")
+    bpftrace.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = run_agent(["latency", *STAND_IN])
+    assert done.returncode == status
+    assert told in (done.stderr if status else done.stdout)
 
 
 @pytest.mark.usefixtures("stand_ins")

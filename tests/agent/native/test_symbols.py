@@ -15,6 +15,7 @@ from pprof_proto.profile_pb2 import Profile
 
 from tests.agent.forked import run_agent
 from tests.agent.scripted_server import KEY, ScriptedServer
+from tests.collector.small_program import small_program
 from tests.interop.go_toolchain import go
 
 
@@ -88,6 +89,7 @@ def test_the_command_sends_them(
     ("content", "reason"),
     [
         (b"", "not an ELF file with readable DWARF"),
+        (small_program(b""), "it has no build id: build it with Go 1.24 or later"),
         (b"\x7fELF" + b"\xff" * 100, "not an ELF file with readable DWARF"),
         (Path(sys.executable).read_bytes()[:5000], "not an ELF file with readable DWARF"),
     ],
