@@ -53,7 +53,7 @@ def gone() -> Exception:
 
 async def hold(catalog: Catalog, until: Callable[[], bool] = lambda: True) -> None:
     """Hold a lease until something is so."""
-    async with Locks(catalog).lease("shop/cpu", 0.3):
+    async with asyncio.timeout(30), Locks(catalog).lease("shop/cpu", 0.3):
         while not until():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
 
