@@ -36,10 +36,12 @@ class Target(BaseHTTPRequestHandler):
     """An agent's endpoint: what it answers depends on the path."""
 
     asked: ClassVar[list[str]]
+    keys: ClassVar[list[str | None]]
     gate: ClassVar[threading.Event]
 
     def do_GET(self) -> None:
         type(self).asked.append(self.path)
+        type(self).keys.append(self.headers["Authorization"])
         if self.path == "/away":
             self.send_response(302)
             self.send_header("Location", "/profile")
@@ -75,6 +77,7 @@ def target() -> Iterator[tuple[str, type[Target]]]:
 
     class Handler(Target):
         asked: ClassVar = []
+        keys: ClassVar = []
         gate = threading.Event()
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
@@ -232,6 +235,32 @@ def test_a_target_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     ):
         check_wrong(server, host, "/slow", 502, "PGOF_CAPTURE_SECONDS")
         assert handler.asked == ["/slow"]
+
+
+def test_a_target_gets_its_key_alone_and_a_broken_file_of_keys_is_said(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    with (
+        target() as (host, handler),
+        target() as (other, of_other),
+    ):
+        keys.write_text(f"{host} the-secret\n")
+        targets = f"shop=http://{host}/profile cart=http://{other}/profile"
+        with collector(tmp_path, targets, PGOF_CAPTURE_KEYS_FILE=str(keys)) as server:
+            visitor = Visitor(server)
+            for service, instance in (("shop", host), ("cart", other)):
+                taken = visitor.post(f"/ui/services/{service}/live", {"instance": instance})
+                assert taken.status_code == 303
+            assert (handler.keys, of_other.keys) == (["Bearer the-secret"], [None])
+            keys.write_text("the-secret\n")
+            refused = visitor.post("/ui/services/shop/live", {"instance": host})
+            assert (refused.status_code, "line 1" in refused.text) == (502, True)
+            assert "the-secret" not in refused.text
+            assert handler.asked == ["/profile"]
+
+
+def test_a_target_that_is_gone_is_said(tmp_path: Path) -> None:
+    with collector(tmp_path, "gone=http://127.0.0.1:1/gone") as server:
+        check_wrong(server, "127.0.0.1:1", "/gone", 502, "127.0.0.1:1: ConnectError")
 
 
 def check_wrong(server: Server, host: str, path: str, status: int, why: str) -> None:
