@@ -5,16 +5,23 @@ They are hollow, and so is the llvm-symbolizer; `engine/test_binaries` reads rea
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
 from pathlib import Path
 
 import pytest
+from pgo_collector.blobs.folder import FolderStorage
+from pgo_collector.errors import BinaryThere
+from pgo_collector.settings import Settings
+from pgo_collector.store.binaries import Binaries
+from structlog.testing import capture_logs
 
 from tests.collector.engine.test_binaries import LLVM, builds, delete, listed, refused, upload
 from tests.collector.small_program import hollow_tools, small_program
-from tests.faults.stacks import profile_of
+from tests.collector.store.test_store import opened
+from tests.faults.stacks import DAY, profile_of
 from tests.server import Server, bearer
 
 IDS = [f"{number:08d}".encode() for number in range(3)]
@@ -123,3 +130,54 @@ def test_where_they_are_off_or_cannot_be_read_it_is_said(tmp_path: Path, tools: 
         assert "PGOF_BINARIES_KEPT is 0" in refused(upload(server, b"x"), 501)
         assert "PGOF_BINARIES_KEPT is 0" in refused(server.merge(query=named), 501)
         assert "off: PGOF_BINARIES_KEPT is 0" in server.run("check").stdout
+
+
+@pytest.mark.any_store
+def test_failures_to_delete_and_races_leave_the_program_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with opened(tmp_path / "data") as here:
+            settings = Settings(binaries_kept=1, binary_days=10)
+            binaries = Binaries(here.store, here.tasks.workers, settings)
+            area = here.store.blobs.storage.area("binaries")
+
+            def body(content: bytes) -> Path:
+                part = here.store.folder.new_part()
+                part.write_bytes(content)
+                return part
+
+            async def stored() -> list[str]:
+                return [file.stored.build_id for file in await binaries.all("shop")]
+
+            # Another collector stores another program with the build id at the same time.
+            with monkeypatch.context() as patch:
+                upload = type(area).upload
+
+                def overtaken(storage: FolderStorage, name: str, part: Path) -> None:
+                    upload(storage, f"shop/{IDS[0].hex()}-{'0' * 64}.elf", body(PROGRAMS[0] + b"\0"))
+                    upload(storage, name, part)
+
+                patch.setattr(type(area), "upload", overtaken)
+                with pytest.raises(BinaryThere, match="another program with the build id"):
+                    await binaries.add("shop", body(PROGRAMS[0]))
+            assert await stored() == [IDS[0].hex()]
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    type(area), "delete", lambda _, names, **__: dict.fromkeys(names, OSError("EIO"))
+                )
+                with pytest.raises(OSError, match="EIO"):
+                    await binaries.delete("shop", IDS[0].hex())
+                with capture_logs() as logged:
+                    await binaries.add("shop", body(PROGRAMS[1]))
+                assert [line["event"] for line in logged] == ["file not deleted"]
+            assert await stored() == [IDS[1].hex(), IDS[0].hex()]
+            await binaries.add("shop", body(PROGRAMS[1]))  # which tries again
+            assert await stored() == [IDS[1].hex()]
+            later = time.time_ns() + 11 * DAY
+            assert binaries.too_many(time.time_ns(), 0.5) == ""
+            assert binaries.too_many(later, 0.5) == "1 of 1 programs"
+            await binaries.delete_old(later)
+            assert await stored() == []
+
+    asyncio.run(play())
