@@ -210,6 +210,18 @@ def test_a_selector_that_cannot_be_used_is_refused(filled: Server, selector: str
     assert why in refused(post(filled, "LabelValues", body), 400, "invalid_argument")
 
 
+def test_selectors_are_bounded_and_their_escapes_read(filled: Server) -> None:
+    body = messages.LabelValuesRequest(name="pod", matchers=["{}"] * 33).SerializeToString()
+    said = refused(post(filled, "LabelValues", body), 400, "invalid_argument")
+    assert "33 selectors; the limit is 32" in said
+    for selector, found in {
+        r'{pod="\x61\u0031"}': ["a1"],
+        r'{pod!="a1\n"}': ["a1", "a2", "b1", "c1"],
+        r'{"\x70od"="b\1"}': ["b1"],
+    }.items():
+        assert values(filled, "pod", selector) == found
+
+
 def test_what_is_not_the_message_is_refused(filled: Server) -> None:
     assert "isn't a querier.v1" in refused(post(filled, "Series", b"\xff"), 400, "invalid_argument")
     assert "isn't a querier.v1" in refused(post(filled, "Series", b"[1]", **JSON), 400, "invalid_argument")
