@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """What a unit measures, `nanoseconds` or `bytes`, and how many of them it is."""
+    """A unit: `base` is what it measures, `nanoseconds` or `bytes`, and `factor` how many of them it is."""
 
     base: str
     factor: int
