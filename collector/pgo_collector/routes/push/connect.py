@@ -35,6 +35,8 @@ _LIMITS = Limits(compressed_bytes=_LARGEST_BODY, inflated_bytes=64 << 10)
 # had before it was inflated, and the most; a query has few.
 _ANY_VALUES, _VALUES_OF_BYTE, _MOST_VALUES = 20_000, 3, 100_000
 _LONGEST_TEXT = 4 << 20
+# Bytes of the text that count as a value, too: json_format looks at each letter.
+_BYTES_OF_VALUE = 100
 _MOST_IN_QUERY = 5000
 # What json and json_format raise for what isn't the message.
 NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
@@ -80,13 +82,13 @@ def most_values(size: int) -> int:
 def read_json(text: bytes, most: int) -> Any:
     """Return what a JSON text says. Raises what is in NOT_JSON, also for more than `most` values.
 
-    They are counted first, with the separators in strings: an empty object has two bytes, and takes a hundred
-    times the memory. A long string takes ten times its own: an escape is an object, too, and one letter may
-    make four bytes of each byte.
+    They are counted first, with the separators in strings, and one for each hundred bytes: an empty object
+    has two bytes, and takes a hundred times the memory. A long string takes ten times its own: an escape is
+    an object, too, and one letter may make four bytes of each byte.
     """
     if len(text) > _LONGEST_TEXT:
         raise ValueError(f"it is longer than {_LONGEST_TEXT:,} bytes; send protobuf, or less")
-    if text.count(b",") + text.count(b"{") + text.count(b"[") > most:
+    if len(text) // _BYTES_OF_VALUE + sum(map(text.count, (b",", b"{", b"["))) > most:
         raise ValueError(f"it has more than {most:,} values; send protobuf, or less")
     return json.loads(text)
 
