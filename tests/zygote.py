@@ -177,9 +177,10 @@ def serve_forks() -> None:
         "uvicorn.lifespan.off",
         "multiprocessing.popen_forkserver",
         "encodings.idna",
-        "psycopg",
     ):
         import_module(late)
+    with suppress(ImportError):  # the oldest versions are tested without extras
+        import_module("psycopg")
 
     _serve_once(main)
     fork_on_orders(main)
