@@ -20,6 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import thread
+from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from multiprocessing import forkserver, resource_tracker, util
