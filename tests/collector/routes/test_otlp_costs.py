@@ -11,6 +11,7 @@ from pgo_collector.engine.pushes import PushedProfile
 from pgo_collector.engine.start_lines import Tables
 from pgo_collector.errors import LabelsInvalid
 from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export
+from pgo_collector.routes.push.connect import read_json
 from pgo_collector.routes.push.naming import Sender
 from pprof_merge import LimitExceeded, Limits
 
@@ -61,3 +62,11 @@ def test_one_thing_has_few_attributes(where: str) -> None:
     (refused,) = unpack_export(OPTIONS, request.body, Limits())
     assert isinstance(refused, LimitExceeded)
     assert refused.limit == "nested_messages"
+
+
+def test_the_letters_of_a_json_text_count_beside_its_values() -> None:
+    """8 KB of gzip with 4 MiB of text and thousands of values took 0.2 s, more than either alone."""
+    text = '["' + "a" * 900_000 + '"]'
+    assert read_json(text.encode(), 10_000)
+    with pytest.raises(ValueError, match="more than 10,000 values"):
+        read_json(text.replace("[", "[" + "0," * 1_100).encode(), 10_000)
