@@ -39,7 +39,7 @@ UNKNOWN_SERVICE = "unknown_service"
 # As many as Pyroscope takes by default.
 _MOST_LABELS = 30
 # More of a name makes no difference: no service and no label is so long.
-_LONGEST_NAME = 300
+_LONGEST_CALLED = 300
 _GODELTAPROF = "godeltaprof_"
 # The tenant of clients that name none.
 _ANONYMOUS = "anonymous"
@@ -87,7 +87,7 @@ class Target:
         pairs = [*labels]
         given = dict(pairs)
         called = given.get(SERVICE_NAME, "").strip()
-        meant = service_called(called[:_LONGEST_NAME])
+        meant = service_called(called[:_LONGEST_CALLED])
         name = given.get("__name__", "").strip()
         plain = name.removeprefix(_GODELTAPROF)
         kept = [pair for pair in pairs if pair[0] != SERVICE_NAME and not pair[0].startswith(PRIVATE_PREFIX)]
@@ -112,7 +112,7 @@ class Target:
         type_ = (DELTAS_BY_NAME if self.is_delta else TYPES_BY_NAME).get(self.name, OTHER)
         labels = self.labels
         if type_ == OTHER:
-            labels = labels_of_pairs([*labels, (PROFILE_NAME, self.name[:_LONGEST_NAME])], _MOST_LABELS + 1)
+            labels = labels_of_pairs([*labels, (PROFILE_NAME, self.name)], _MOST_LABELS + 1)
         return Series(self.service, type_, labels)
 
 
