@@ -60,14 +60,6 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         yield agent
 
 
-@pytest.fixture
-def agent(serving: Serving) -> Iterator[Serving]:
-    """Provide one agent for all tests, idle before and after each."""
-    yield serving
-    serving.wait_until_idle()
-    assert serving.children() == []
-
-
 @needs_gcc
 @pytest.mark.parametrize("name", IN_REQUESTS)
 def test_a_profile_by_each_profiler(agent: Serving, program: subprocess.Popen[bytes], name: str) -> None:

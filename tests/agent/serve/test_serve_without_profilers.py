@@ -33,14 +33,6 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         yield agent
 
 
-@pytest.fixture
-def agent(serving: Serving) -> Iterator[Serving]:
-    """Provide one agent for all tests, idle after each."""
-    yield serving
-    serving.wait_until_idle()
-    assert serving.children() == []
-
-
 @pytest.mark.parametrize("archive", [False, True])
 def test_a_profile_is_answered_bare_or_as_an_archive(agent: Serving, archive: bool) -> None:
     response = agent.post("Perf", 1, archive=archive)

@@ -156,7 +156,7 @@ def test_a_store_that_ignores_a_condition_is_refused(store: ObjectStore, bucket:
 
 
 def test_a_store_may_take_etags_without_their_quotes(store: ObjectStore, bucket: BucketStorage) -> None:
-    """As Ceph 16.2 does."""
+    """Ceph 16.2 takes ETags only without their quotes."""
     store.play = lambda headers: (CHANGED, "") if '"' in headers.get("If-Match", "") else (OK, '"x"')
     assert bucket.update(NAME, lambda _: b"new")
     assert bucket.update(NAME, lambda _: b"newer")

@@ -99,7 +99,7 @@ def test_a_keys_file_that_vanishes_leaves_the_last_keys(server: Server) -> None:
 
 
 def test_a_client_may_send_the_whole_line_of_its_key(stopped: Server) -> None:
-    """As `$(head -n 1 FILE)` does; and an editor may have written a byte order mark."""
+    """`$(head -n 1 FILE)` sends all of it, and editors write a byte order mark before the first."""
     digest = hashlib.sha256(b"open name=x").hexdigest()
     stopped.submit_keys.write_text(
         f"first name=ci service=*\nsha256:{digest} name=odd\n", encoding="utf-8-sig"

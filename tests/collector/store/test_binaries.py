@@ -1,6 +1,6 @@
-"""Programs that are stored: which are kept, and what is told of those that aren't there or can't be read.
+"""Stored programs: the newest are kept, and what is missing or can't be read is named.
 
-They are hollow, and so is the llvm-symbolizer; `engine/test_binaries` reads real ones.
+The programs and the llvm-symbolizer here are empty shells; `engine/test_binaries` reads real ones.
 """
 
 from __future__ import annotations
