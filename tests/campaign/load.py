@@ -226,6 +226,8 @@ class Load:
         begin = time.monotonic()
         answer = client.submit(marked, self.maker.body(marked).content)
         self.count("submit again", answer)
+        if marked.service == "expiring" and answer.status == 503 and "isn't gone yet" in answer.text:
+            return  # it is too old by now, and is being deleted
         if not 200 <= answer.status < 300 and self.calm.held(begin):
             self.fault(f"a profile that is stored was refused, {answer.status}: {answer.text}")
 

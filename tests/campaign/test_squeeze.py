@@ -26,7 +26,7 @@ def group() -> Iterator[ControlGroup]:
 
 def freeze(squeeze: Squeeze) -> None:
     squeeze.collector.signal_group(signal.SIGSTOP)
-    time.sleep(squeeze.gap_seconds + 0.5)
+    time.sleep(2 * squeeze.gap_seconds + 1)  # an answer that was on its way may come in the middle
     squeeze.collector.signal_group(signal.SIGCONT)
 
 

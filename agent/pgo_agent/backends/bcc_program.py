@@ -14,9 +14,9 @@ import ctypes
 import json
 import signal
 import sys
+import time
 from collections import Counter
 from pathlib import Path
-from threading import Event
 
 from bcc import BPF, PerfSWConfig, PerfType  # type: ignore[import-not-found] # only the distribution's Python has it
 
@@ -130,8 +130,13 @@ def _condition(name: bytes) -> str:
 
 def main() -> None:
     """Sample until SIGINT, then print the stacks."""
-    stopped = Event()
-    signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    stopped = False
+
+    def stop(*_: object) -> None:  # an Event's lock may be held by what the signal interrupts
+        nonlocal stopped
+        stopped = True
+
+    signal.signal(signal.SIGINT, stop)
     frequency, names = int(sys.argv[1]), [name.encode(errors="surrogateescape") for name in sys.argv[2:]]
     wanted = " || ".join(f"({_condition(name)})" for name in names)
     bpf = BPF(text=_TEXT.replace("WANTED", wanted).replace("DEPTH", str(_DEPTH)))
@@ -144,7 +149,8 @@ def main() -> None:
         sample_freq=frequency,
     )
     _print_list("started")
-    while not stopped.wait(_DRAIN_SECONDS):
+    while not stopped:
+        time.sleep(_DRAIN_SECONDS)
         bpf.ring_buffer_consume()
         counts.forget_names()
     bpf.detach_perf_event(ev_type=PerfType.SOFTWARE, ev_config=PerfSWConfig.CPU_CLOCK)
