@@ -110,6 +110,12 @@ _COUNTING = PreparedQuery(
     .where(*_same(_OWN_SERIES, "service", "type", "labels"))
 )
 
+_TIMES = PreparedQuery(
+    sa.select(PROFILES.c.time_nanos)
+    .join(SERIES, SERIES.c.id == PROFILES.c.series_id)
+    .where(*_same(SERIES, "service", "type", "labels"), *_same(PROFILES, "digest"))
+)
+
 
 class Counting(NamedTuple):
     """The blob that counts each profile, None if none does, and the ids of those of their series that have
@@ -132,10 +138,10 @@ def read_counting(connection: sa.Connection, profiles: Sequence[BlobName]) -> Co
     return counting
 
 
-def read_times(connection: sa.Connection, series: Series, digest: str) -> list[int]:
-    """Return the times, in ns since 1970, of the counted profiles of a series that have this digest."""
-    where = (PROFILES.c.series_id == series_id(series), PROFILES.c.digest == digest)
-    return list(connection.execute(sa.select(PROFILES.c.time_nanos).where(*where)).scalars())
+def read_times(connection: sa.Connection, profiles: Sequence[tuple[Series, str]]) -> list[list[int]]:
+    """Return the times, in ns since 1970, of the counted profiles with each series and digest."""
+    keys = [_key(series) | {"digest": digest} for series, digest in profiles]
+    return [[time for (time,) in rows] for rows in _TIMES.every(connection, keys)]
 
 
 def read_blobs(

@@ -311,10 +311,7 @@ class GroupCommit:
         stored: list[tuple[BlobName, Facts]] = []
         try:
             with suppress(_NoneStored), self._catalog.writing(changed, new=changed) as connection:
-                for each in submissions:
-                    time_nanos = each.facts.time_nanos or each.created_nanos
-                    time_nanos = time_nanos or self._undated_time(connection, each, names)
-                    names.append(BlobName(each.series, Identity(time_nanos, each.facts.digest)))
+                names += self._names(connection, submissions)
                 counting, known = read_counting(connection, names)
                 firsts = dict(zip(reversed(names), reversed(submissions), strict=True))
                 new = {name: firsts[name] for name in reversed(firsts) if counting[name] is None}
@@ -365,22 +362,25 @@ class GroupCommit:
             raise _NoneStored
         remove_profiles(connection, failed)
 
-    def _undated_time(
-        self, connection: sa.Connection, submission: Submission, earlier: Sequence[BlobName]
-    ) -> int:
-        """Return the time of a profile that has none, in ns since 1970.
+    def _names(self, connection: sa.Connection, submissions: Sequence[Submission]) -> list[BlobName]:
+        """Return the name of each profile.
 
-        It is the one that the same bytes were stored with, if they were: it is a retry.
+        One that has no time gets the one that the same bytes were stored with, if they were: it is a retry.
         """
-        series, digest = submission.series, submission.facts.digest
-        self._catalog.database.serialize(connection, f"{series} {digest}")
-        times = read_times(connection, series, digest)
-        times += [
-            name.identity.time_nanos
-            for name in earlier
-            if name.series == series and name.identity.digest == digest
-        ]
-        return min(times, default=0) or self._undated.take(series, digest)
+        keys = [(each.series, each.facts.digest) for each in submissions]
+        times = [each.facts.time_nanos or each.created_nanos or 0 for each in submissions]
+        # Sorted, so that two transactions with the same profiles wait for each other, and not both for ever.
+        undated = sorted({key for key, time_nanos in zip(keys, times, strict=True) if not time_nanos})
+        for series, digest in undated:
+            self._catalog.database.serialize(connection, f"{series} {digest}")
+        stored = zip(undated, read_times(connection, undated), strict=True)
+        first = {key: min(found) for key, found in stored if found}
+        names = []
+        for key, known in zip(keys, times, strict=True):
+            time_nanos = known or first.get(key) or self._undated.take(*key)
+            first[key] = min(time_nanos, first.get(key, time_nanos))
+            names.append(BlobName(key[0], Identity(time_nanos, key[1])))
+        return names
 
     def _place(
         self,
