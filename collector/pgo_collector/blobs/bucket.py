@@ -248,7 +248,7 @@ class BucketStorage:
         with part.open("rb") as file:
             self._ask(obstore.put, name, file, mode="overwrite", chunk_size=_PIECE, max_concurrency=2)
 
-    def add(self, name: str, content: bytes | Path) -> None:
+    def add(self, name: str, content: bytes | Path, *, durably: bool = True) -> None:  # noqa: ARG002
         """Put an object if none has its name."""
         try:
             self._put(name, content.read_bytes() if isinstance(content, Path) else content, "create")

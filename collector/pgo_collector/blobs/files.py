@@ -86,14 +86,24 @@ def sync_file(path: Path) -> None:
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a new file and make its content durable. Raises FileExistsError if it is there."""
+    descriptor = open_written(path, content)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_written(path: Path, content: bytes) -> int:
+    """Write a new file; return its descriptor, to be synced and closed. Raises FileExistsError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         left = memoryview(content)
         while left:
             left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    finally:
+    except OSError:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 def make_folder(path: Path) -> None:

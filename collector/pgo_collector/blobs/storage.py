@@ -137,9 +137,10 @@ class Storage(Protocol):
     def upload(self, name: str, part: Path) -> None:
         """Do the same as `replace` with a file of any size, which may be gone afterwards."""
 
-    def add(self, name: str, content: bytes | Path) -> None:
-        """Store an object, or the file at a path, durably under a name that no object has.
+    def add(self, name: str, content: bytes | Path, *, durably: bool = True) -> None:
+        """Store an object, or the file at a path, under a name that no object has.
 
+        Unless `durably`, it may be gone after a power cut.
         If several do so at once, one succeeds. Raises FileExistsError; the cause may be an earlier try of
         this very call, whose answer was lost.
         """

@@ -14,12 +14,16 @@ from typing import NamedTuple
 from pprof_merge import Header, LimitExceeded, Limits, ProfileError, inflate
 from pprof_merge.codec import StepTimes, Summary, summaries
 
-from pgo_collector.engine.validation import BODY_TIME, packed
-from pgo_collector.errors import Refusal
+from pgo_collector.engine.validation import BODY_TIME, body_size, packed
+from pgo_collector.errors import PushInvalid, Refusal
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
 from pgo_collector.traces.spans import span
 
+# How many profiles of any push are stored, and for how many bytes of it, as it came, one more. Each is a file
+# that is synced; what a profiler sends of a process that has one sample takes some 100 bytes.
+_PROFILES = 100
+_BYTES_A_PROFILE = 100
 # A profile that says it is of 1970 has a time in another unit, as old versions of py-spy wrote it.
 _END_OF_1970 = 365 * 86_400 * 10**9
 
@@ -123,6 +127,8 @@ def _placed(
 ) -> list[Placed]:
     """Return the profiles of a push that have samples; `decoded` has the next summaries for them."""
     placed: list[Placed] = []
+    size = body_size(body.content)
+    most = left = _PROFILES + size // _BYTES_A_PROFILE
     for number, profile in enumerate(profiles):
         if not isinstance(profile, PushedProfile):
             placed.append(profile)
@@ -130,7 +136,11 @@ def _placed(
         summary = next(decoded)
         if isinstance(summary, ProfileError):
             placed.append(summary)
+        elif summary.samples and left <= 0:
+            reason = f"{size:,} bytes store up to {most:,} profiles; send the others in more requests"
+            placed.append(PushInvalid(reason))
         elif summary.samples:
+            left -= 1
             part = pushed_part(body.content, number) if isinstance(body.content, Path) else None
             try:
                 placed.append(_place(profile, summary, part, limits))

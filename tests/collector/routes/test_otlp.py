@@ -401,6 +401,23 @@ def test_one_request_has_up_to_so_many_profiles(strict: Server, *, is_json: bool
     assert [labels["k8s_pod_name"] for _, labels in stored(strict, service)] == ["0", "1", "2"]
 
 
+def test_a_small_request_stores_few_profiles(shared: Server) -> None:
+    request = Export()
+    request.resource({"service.name": "minute"})
+    for number in range(400):
+        request.profile()
+        request.sample([("a", "", 0)], values=[number + 1])
+    body = gzip.compress(request.body)
+    stores = 100 + len(body) // 100
+    assert stores < 200
+    answer = export(shared, body, Content_Encoding="gzip")
+    count, reason = rejected(answer)
+    assert count == 400 - stores
+    assert f"{len(body):,} bytes store up to {stores} profiles; send the others in more requests" in reason
+    listed = shared.ask("/v1/profiles", service="minute", type_="process_cpu", limit="1000").json()
+    assert len(listed["profiles"]) == stores
+
+
 @pytest.mark.parametrize("is_json", [False, True])
 def test_resources_and_scopes_without_profiles_are_bounded_too(strict: Server, *, is_json: bool) -> None:
     resources, scopes = ExportRequest(), ExportRequest()

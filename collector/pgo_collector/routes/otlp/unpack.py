@@ -32,7 +32,7 @@ from pgo_collector.routes.push.naming import Sender, Target
 
 # Attributes of all resources and scopes; and the bytes that a request may have for each attribute in its
 # dictionary, which takes longer: 41,943 of them by default.
-_MOST_ATTRIBUTES = 100_000
+_MOST_ATTRIBUTES = 50_000
 _BYTES_OF_SHARED = 200
 # The fields of a dictionary with its links, attributes and stacks, and of a profile with its samples.
 _LINKS, _ATTRIBUTES, _STACKS, _SAMPLES = 4, 6, 7, 2
