@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from pgo_collector.http.forms import form_boundary, form_parts
+from pgo_collector.http.forms import FormPart, form_boundary, form_parts
 
 from tests.cpu_meter import cpu_seconds_for
 
@@ -28,19 +28,20 @@ def test_the_boundary(parameters: str, boundary: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "name"),
+    ("head", "name", "file_name"),
     [
-        (b'Content-Disposition: form-data; name="profile"; filename="cpu.pprof"', "profile"),
-        (b'Content-Type: x/y\r\ncontent-disposition:form-data;filename="a";name=event', "event"),
-        (b'Content-Disposition: form-data; filename="; name=\\"a\\""; name="b"', "b"),
-        (b'Content-Disposition: form-data; filename="; name=a"', None),
-        (b'X: y; name="a"', None),
-        (b"", None),
+        (b'Content-Disposition: form-data; name="profile"; filename="cpu.pprof"', "profile", "cpu.pprof"),
+        (b'Content-Type: x/y\r\ncontent-disposition:form-data;filename="a";name=event', "event", "a"),
+        (b'Content-Disposition: form-data; filename="; name=\\"a\\""; name="b"', "b", "; name=\\"),
+        (b'Content-Disposition: form-data; name="; filename=a"', "; filename=a", ""),
+        (b'Content-Disposition: form-data; filename="; name=a"', None, ""),
+        (b'X: y; name="a"', None, ""),
+        (b"", None, ""),
     ],
 )
-def test_the_name_of_a_part(head: bytes, name: str | None) -> None:
+def test_the_names_of_a_part(head: bytes, name: str | None, file_name: str) -> None:
     form = b"--x\r\n" + head + b"\r\n\r\ncontent\r\n--x--\r\n"
-    assert form_parts(form, "x", 2) == ({} if name is None else {name: b"content"})
+    assert form_parts(form, "x", 2) == ({} if name is None else {name: FormPart(b"content", file_name)})
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,11 @@ def test_info_names_the_path_of_uploads(shared: Server, method: str) -> None:
         pytest.param({"event": event("bad"), "profile.pprof": b"hello"}, "not a profile", id="no pprof"),
         pytest.param({"event": event("bad"), "main.jfr": b"FLR"}, "only pprof can be read", id="JFR"),
         pytest.param(
+            {"event": event("bad"), "main": _PYTHON, "go.trace": b"x", "metrics.json": b"{}"},
+            "no part is a profile (main, go.trace): only pprof can be read, in parts named NAME.pprof",
+            id="names",
+        ),
+        pytest.param(
             {"event": event("bad"), "profile.pprof": zstd.compress(_PYTHON)[:-9]}, "truncated", id="zstd cut"
         ),
         pytest.param(
@@ -309,10 +314,24 @@ def test_valid_profiles_are_stored_beside_refused_ones(shared: Server) -> None:
     assert tally(shared.merge(query={"service": "partly"}).content) == {"a": 1}
 
 
-def test_an_upload_without_samples_is_taken_and_not_stored(shared: Server) -> None:
-    parts = {"event": event("idle"), "profile.pprof": tracer_profile([]), "metrics.json": b"{}"}
-    assert_uploaded(upload(shared, parts))
+@pytest.mark.parametrize("parts", [{}, {"profile.pprof": b""}, {"profile.pprof": tracer_profile([])}])
+def test_an_upload_without_samples_is_taken_and_not_stored(shared: Server, parts: dict[str, bytes]) -> None:
+    assert_uploaded(upload(shared, {"event": event("idle"), "metrics.json": b"{}"} | parts))
     assert not stored(shared, "idle")
+
+
+def test_a_file_says_what_its_part_is(shared: Server) -> None:
+    """Java's tracer sends `main.jfr` in a part named main."""
+    for name, content in (("main.jfr", b"FLR"), ("cpu.pprof", profile_of("a"))):
+        body, content_type = form(**{"event": event("files"), name: content})
+        stem = name.partition(".")[0]
+        renamed = body.replace(f'name="{name}"; filename'.encode(), f'name="{stem}"; filename'.encode())
+        answer = send(shared, renamed, content_type)
+        if name == "main.jfr":
+            assert "main.jfr: the profile is in the format jfr" in refused(answer, 422)
+        else:
+            assert_uploaded(answer)
+    assert [type_ for type_, _ in stored(shared, "files")] == ["cpu"]
 
 
 def test_bombs_are_refused_by_the_limits_of_submits(tmp_path: Path) -> None:

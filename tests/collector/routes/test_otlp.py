@@ -221,6 +221,14 @@ def test_an_empty_request_is_a_success(shared: Server) -> None:
     assert not stored(shared, "empty")
 
 
+def test_another_message_is_not_taken_for_an_empty_one(shared: Server) -> None:
+    assert "neither resource_profiles nor" in refused(export(shared, b"\x1a\x03abc"), 400, INVALID)
+    answer = export(shared, b'{"resourceSpans": []}', **JSON)
+    assert answer.status_code == 400
+    assert "neither resourceProfiles nor" in answer.json()["message"]
+    assert export(shared, b"{}", **JSON).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

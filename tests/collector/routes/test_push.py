@@ -307,6 +307,13 @@ def test_labels_are_counted_before_they_are_converted(shared: Server, *, as_json
 def test_an_empty_body_is_an_empty_request(shared: Server) -> None:
     """proto3 writes a message without fields as nothing."""
     assert_pushed(push(shared, b""))
+    for body in (b"{}", b'{"series": []}'):
+        assert push(shared, body, **JSON).status_code == 200
+
+
+def test_another_message_is_not_taken_for_an_empty_one(shared: Server) -> None:
+    for body, headers in ((b"\x12\x03abc", {}), (b'{"resourceProfiles": []}', JSON)):
+        assert "the request has no series" in refused(push(shared, body, **headers), 400, "invalid_argument")
 
 
 def test_valid_profiles_are_stored_beside_refused_ones(shared: Server) -> None:

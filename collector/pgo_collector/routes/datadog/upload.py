@@ -6,7 +6,7 @@ becomes several profiles, of one type each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -17,7 +17,7 @@ from pprof_merge.analysis import split_types
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import LabelsInvalid, NotPprof, ParameterInvalid, PushInvalid
-from pgo_collector.http.forms import form_parts
+from pgo_collector.http.forms import FormPart, form_parts
 from pgo_collector.http.selections import parse_time
 from pgo_collector.routes.datadog.compression import unframed
 from pgo_collector.routes.datadog.naming import ProfileName, go_profile, labels_of, profiles_in
@@ -34,6 +34,8 @@ _MOST_IN_EVENT = 10_000
 _MOST_VALUES = 1_500_000
 _PPROF = "pprof"
 _JFR = "jfr"
+# Files beside profiles, which describe them, and may come without them.
+_NO_PROFILES = frozenset({"json", "txt"})
 # Labels of samples that number events, threads and tasks: with them hardly any two samples could be merged.
 _NUMBERING = frozenset(
     {
@@ -67,28 +69,52 @@ class _Event(NamedTuple):
     start_nanos: int | None
 
 
-def unpack_upload(options: UploadOptions, content: bytes, limits: Limits) -> list[Unpacked]:
-    """Return the profiles of an upload. Parts that are neither pprof nor JFR are ignored.
+class _File(NamedTuple):
+    """A part of a form: its name, the name without its suffix, the suffix, which is its kind, its content."""
 
-    Raises PushInvalid if there is no form with an event, or too much in it, LabelsInvalid and LimitExceeded.
+    name: str
+    stem: str
+    kind: str
+    content: bytes
+
+
+def unpack_upload(options: UploadOptions, content: bytes, limits: Limits) -> list[Unpacked]:
+    """Return the profiles of an upload. Beside them, parts that are neither pprof nor JFR are ignored.
+
+    Raises PushInvalid if there is no form with an event, or too much in it, NotPprof if no part is a profile,
+    LabelsInvalid and LimitExceeded.
     """
     most = options.most_profiles
     # The event, a file that describes it, and the end of the form are counted, too.
     parts = form_parts(inflate(content, limits), options.boundary, most + 3, _MOST_PROFILES)
-    profiles = [*islice(_profiles(parts, _event(parts, options), limits), most + 1)]
+    event, files = _event(parts, options), [*_files(parts)]
+    if files and all(file.kind not in {_PPROF, _JFR} for file in files):
+        names = ", ".join(file.name[:50] for file in files[:5])
+        raise NotPprof(
+            f"no part is a profile ({names}): only pprof can be read, in parts named NAME.{_PPROF}"
+        )
+    profiles = [*islice(_profiles(files, event, limits), most + 1)]
     if len(profiles) > most:
         raise PushInvalid(f"the form has more than {most} profiles ({_MOST_PROFILES})")
     return profiles
 
 
-def _profiles(parts: dict[str, bytes], event: _Event, limits: Limits) -> Iterator[Unpacked]:
-    """Yield the profiles in the parts of a form. Raises LimitExceeded if all together are too large."""
+def _files(parts: dict[str, FormPart]) -> Iterator[_File]:
+    """Yield the parts of a form that may be profiles. Java's tracer has `main.jfr` in the part `main`."""
+    for name, (content, file_name) in parts.items():
+        full = file_name if file_name.endswith((f".{_PPROF}", f".{_JFR}")) else name
+        stem, _, kind = full.rpartition(".")
+        if name != _EVENT and kind not in _NO_PROFILES:
+            yield _File(full, stem, kind, content)
+
+
+def _profiles(files: Sequence[_File], event: _Event, limits: Limits) -> Iterator[Unpacked]:
+    """Yield the profiles in the files of a form. Raises LimitExceeded if all together are too large."""
     # For what came, and for what is made of it: each type of a profile may have nearly all of it.
     room = left = limits.inflated_bytes
-    for name, part in parts.items():
-        stem, _, kind = name.rpartition(".")
+    for name, stem, kind, part in files:
         if kind == _JFR:
-            yield NotPprof("the profile is in the format jfr; only pprof can be read")
+            yield NotPprof(f"{name[:50]}: the profile is in the format jfr; only pprof can be read")
         if kind != _PPROF or not part:
             continue
         try:
@@ -111,12 +137,12 @@ def _profiles(parts: dict[str, bytes], event: _Event, limits: Limits) -> Iterato
             room -= len(bare)
 
 
-def _event(parts: dict[str, bytes], options: UploadOptions) -> _Event:
+def _event(parts: dict[str, FormPart], options: UploadOptions) -> _Event:
     """Return what the part `event` says. Raises PushInvalid and LabelsInvalid."""
     if _EVENT not in parts:
         raise PushInvalid("the form has no part named event")
     try:
-        event = read_json(parts[_EVENT], _MOST_IN_EVENT)
+        event = read_json(parts[_EVENT].content, _MOST_IN_EVENT)
         tags, start = (event.get(key) or "" for key in ("tags_profiler", "start"))
         tags.encode(), start.encode()  # JSON may have half a surrogate pair
     except (ValueError, AttributeError, RecursionError) as error:

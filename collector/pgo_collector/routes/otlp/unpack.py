@@ -36,6 +36,7 @@ _MOST_ATTRIBUTES = 50_000
 _BYTES_OF_SHARED = 200
 # The fields of a dictionary with its links, attributes and stacks, and of a profile with its samples.
 _LINKS, _ATTRIBUTES, _STACKS, _SAMPLES = 4, 6, 7, 2
+_OF_JSON = {"resourceProfiles", "resource_profiles", "dictionary"}
 # How many times larger than their request the profiles in it may be, besides some bytes.
 _MOST_TIMES = 16
 _SMALL_BYTES = 256 << 10
@@ -87,6 +88,8 @@ def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> lis
         message = _from_json(message, options, most_values(len(content)))
     try:
         resources = _Taken(message, options).resources()
+        if message and not resources and not messages_in(message, 0, len(message), 2, 1):
+            raise PushInvalid(f"the body isn't {_NAME}: it has neither resource_profiles nor a dictionary")
         known = Known(options.start_lines, len(content))
         reading = _reading(message, size, resources, options, limits, known=known)
     except (DecodeError, MalformedProfile) as error:
@@ -286,6 +289,8 @@ def _from_json(text: bytes, options: ExportOptions, most: int) -> bytes:
     """
     try:
         parsed = read_json(text, most)
+        if parsed and not parsed.keys() & _OF_JSON:
+            raise PushInvalid(f"the body isn't {_NAME}: it has neither resourceProfiles nor a dictionary")
         resources = [*_listed(parsed, "resourceProfiles", "resource_profiles")]
         _check_count(len(resources), options)
         scopes = [

@@ -16,6 +16,7 @@ from pgo_collector.routes.push.naming import Target
 
 # Labels of a series as it is sent: some are left out.
 _MOST_SENT = 100
+NO_SERIES = "the request has no series, and nothing else is known of it"
 
 
 class _Sample(Protocol):
@@ -58,9 +59,12 @@ def check_series(message: bytes, number: int, most: int, *, in_set: bool = False
     """Count what a message has before it is parsed: two bytes may become an object of a hundred.
 
     Its series are in the field `number`; their labels are in field 1, or `in_set` in field 1 of it, and their
-    profiles in field 2. Raises PushInvalid, LabelsInvalid, and MalformedProfile if it isn't protobuf.
+    profiles in field 2. Raises PushInvalid, also for a message that has something, but no series,
+    LabelsInvalid, and MalformedProfile if it isn't protobuf.
     """
     every = messages_in(message, 0, len(message), number, most + 1)
+    if message and not every:
+        raise PushInvalid(NO_SERIES)
     check_count(len(every), most)
     count = 0
     for begin, end in every:

@@ -118,7 +118,8 @@ def unpack_ingest(options: IngestOptions, content: bytes, limits: Limits) -> lis
 
 def _form_of(options: IngestOptions, content: bytes, limits: Limits) -> _Form:
     if is_form(options.content_type) and (boundary := form_boundary(options.content_type)):
-        parts = form_parts(inflate(content, limits), boundary, _MOST_PARTS)
+        form = form_parts(inflate(content, limits), boundary, _MOST_PARTS)
+        parts = {name: part.content for name, part in form.items()}
         if parts or options.format != _PPROF:
             return _form(parts)
     elif options.format != _PPROF and not content.startswith((GZIP_MAGIC, b"\x0a")):

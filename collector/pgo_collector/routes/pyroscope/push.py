@@ -13,6 +13,7 @@ from pgo_collector.errors import PushInvalid
 from pgo_collector.routes.push.connect import NOT_JSON, most_values, read_json
 from pgo_collector.routes.push.naming import Sender, Target
 from pgo_collector.routes.push.series import (
+    NO_SERIES,
     check_count,
     check_label_count,
     check_labels,
@@ -68,6 +69,8 @@ def _from_json(message: bytes, options: PushOptions, most: int) -> PushRequest:
     """
     try:
         parsed = read_json(message, most)
+        if parsed and "series" not in parsed:
+            raise PushInvalid(NO_SERIES)
         every = parsed.get("series") or []
         check_count(len(every), options.most_profiles)
         check_count(sum(len(series.get("samples") or []) for series in every), options.most_profiles)
