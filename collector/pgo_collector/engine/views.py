@@ -31,6 +31,7 @@ from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_mer
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.profile_types import WALL
 from pgo_collector.model.selection import USUAL, Focus
 
 _ADVICE = "select fewer profiles, or one service in place of all"
@@ -366,11 +367,14 @@ def read_stacks(part: Path) -> WeighedStacks:
 
 
 def _column(header: Header, name: str) -> int | None:
-    """Return the column of the sample type of a name, or that which `go tool pprof` shows if there is none.
+    """Return the column of the sample type of a name, or that which is shown if there is none.
 
-    It is None for a profile without sample types.
+    That is the one that `go tool pprof` shows, except where a profile of wall time has CPU time beside it, as
+    Node's have. It is None for a profile without sample types.
     """
     if not header.sample_types:
         return None
     names = [sample_type.type.decode(errors="backslashreplace") for sample_type in header.sample_types]
+    if name not in names and not header.default_sample_type:
+        name = WALL
     return names.index(name) if name in names else default_column(header)

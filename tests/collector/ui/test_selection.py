@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import pytest
 from pgo_collector.model.profile_types import TYPES
 from pgo_collector.ui.selection_bar import MEANINGS
+from pprof_proto.profile_pb2 import Profile, ValueType
 
 from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
 from tests.collector.ui.test_pages import assert_ours, titles
@@ -293,6 +294,20 @@ def test_a_page_shows_the_chosen_sample_type(
     assert chosen[0].text.split()[0] == query.get("sample_type", "inuse_space")
     tabs = [link for link in page.links() if urlsplit(link).path.endswith(("/top", "/diff", "/function"))]
     assert all(("sample_type=" in link) == bool(query) for link in tabs if "/top" in link)
+
+
+def test_wall_time_is_shown_where_a_profile_has_cpu_time_beside_it(shared: Server) -> None:
+    """So do profiles of Node."""
+    profile = Profile.FromString(stacked({"main;wait": 100}, time_nanos=NOW - HOUR))
+    profile.string_table.append(b"wall")
+    profile.sample_type.insert(
+        1, ValueType(type=len(profile.string_table) - 1, unit=profile.sample_type[1].unit)
+    )
+    profile.sample[0].value[:] = [1, 5_000_000_000, 1_000_000_000]
+    answer = shared.submit(profile.SerializeToString(), query={"service": "node", "type": "wall"})
+    assert answer.status_code == 204
+    page = Visitor(shared).page("/ui/services/node/top", 200, type="wall")
+    assert "Total: 5.00 s" in page.text
 
 
 def test_a_difference_is_that_of_the_chosen_sample_type(shared: Server) -> None:
