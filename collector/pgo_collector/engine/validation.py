@@ -24,6 +24,8 @@ from pgo_collector.traces.spans import span
 _GZIPPED_SUFFIX = ".gz.part"
 CPU_TIME = ValueType(b"cpu", b"nanoseconds")
 SAMPLE_COUNT = ValueType(b"samples", b"count")
+_OF_CPU = ([SAMPLE_COUNT], [CPU_TIME], sorted((SAMPLE_COUNT, CPU_TIME)))
+_ADVICE = "say what it is by its type, such as type=heap, type=wall or type=other"
 _LONGEST_LIST = 200
 _MIB = 1 << 20
 # How much longer the interpreted engine takes for honest bodies.
@@ -101,18 +103,20 @@ def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Li
 
 
 def check_cpu(header: Header) -> None:
-    """Raise NotACPUProfile unless the period is CPU time and the sample types are samples and CPU time.
+    """Raise NotACPUProfile unless the period is CPU time and the sample types are samples, CPU time or both.
 
-    The two sample types may come in any order.
+    Go's compiler takes either.
     """
     if header.period_type != CPU_TIME:
         raise NotACPUProfile(
-            f"not a CPU profile: the period is in {_cut(str(header.period_type))}, not in {CPU_TIME}"
+            f"not a CPU profile: the period is in {_cut(str(header.period_type))}, not in {CPU_TIME};"
+            f" {_ADVICE}"
         )
-    if sorted(header.sample_types) != sorted((SAMPLE_COUNT, CPU_TIME)):
+    given = sorted(header.sample_types)
+    if given not in _OF_CPU:
         types = ", ".join(map(str, header.sample_types[:10])) or "nothing"
         raise NotACPUProfile(
-            f"not a CPU profile: it measures {_cut(types)}, not {SAMPLE_COUNT} and {CPU_TIME}"
+            f"not a CPU profile: it measures {_cut(types)}, not {SAMPLE_COUNT} and {CPU_TIME}; {_ADVICE}"
         )
 
 

@@ -169,7 +169,7 @@ def test_only_profiles_of_dotnet_are_repaired(shared: Server) -> None:
     [
         (("samples", "wall", "cpu"), ("wall", {})),
         (("cpu",), ("process_cpu", {})),
-        (("samples",), ("process_cpu", {})),
+        (("samples",), ("cpu", {})),
         (("inuse_objects", "inuse_space"), ("memory", {})),
         (("objects", "space"), ("memory", {})),
         (("alloc_space",), ("memory", {})),

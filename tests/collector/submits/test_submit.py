@@ -146,12 +146,32 @@ def test_a_profile_without_a_sample_is_taken(shared: Server) -> None:
     assert shared.merge().status_code == 200
 
 
-def with_one_type(*, doubled: bool) -> bytes:
+def with_one_type(number: int, *, doubled: bool = False) -> bytes:
+    """Return a profile with one of the two sample types of a CPU profile, maybe twice."""
+
     def edit(profile: Profile) -> None:
-        del profile.sample_type[0], profile.sample[:]
+        del profile.sample_type[1 - number]
         profile.sample_type.extend([profile.sample_type[0]] * doubled)
+        for sample in profile.sample:
+            sample.value[:] = [sample.value[number]] * (1 + doubled)
 
     return edited(profile_of("a"), edit)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["samples", "CPU time"])
+def test_one_sample_type_that_the_compiler_takes_is_enough(shared: Server, number: int) -> None:
+    service = f"only-{number}"
+    assert shared.submit(with_one_type(number), query={"service": service}).status_code == 204
+    measured = ("samples/count", "cpu/nanoseconds")[number]
+    report = shared.ask("/v1/report", service=service).json()
+    assert [*report["totals"]] == [measured]
+    assert "sample type" not in report["go"]["reason"]
+    assert shared.merge(query={"service": service, "format": "go"}).status_code == 200
+    assert shared.ask("/v1/release", service=service).status_code == 200
+    # Profiles of another kind can't be added to it: of as many, the first ones are in the merge.
+    assert shared.submit(profile_of("b"), query={"service": service}).status_code == 204
+    mixed = shared.merge(query={"service": service})
+    assert "different sample types" in mixed.headers["PGO-Left-Out"]
 
 
 @pytest.mark.parametrize(
@@ -167,8 +187,7 @@ def with_one_type(*, doubled: bool) -> bytes:
         pytest.param(
             edited(profile_of("a"), lambda parsed: parsed.ClearField("period_type")), id="other period"
         ),
-        pytest.param(with_one_type(doubled=False), id="one type"),
-        pytest.param(with_one_type(doubled=True), id="one type twice"),
+        pytest.param(with_one_type(1, doubled=True), id="one type twice"),
     ],
 )
 def test_what_is_no_cpu_profile_is_refused_and_leaves_nothing(shared: Server, body: bytes) -> None:
