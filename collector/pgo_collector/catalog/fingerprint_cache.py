@@ -1,8 +1,8 @@
 """A cache of selections' fingerprints and coarse flags, as the catalog last read them.
 
 An entry is valid for one version of its service's and type's blobs: see `database.Changes`. A selection that
-begins later, as `last=7d` does with every request, has the same state as long as no blob lies between the two
-begins.
+begins and ends later, as `last=7d` does with every request, has the same state as long as no blob lies
+between the two begins, or the two ends.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pgo_collector.catalog.tables import BLOBS
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.series import EVERY_SERVICE
 
-# Entries for selections that differ in their begin only, and selections apart from that.
-_MOST_BEGINS = 4
+# Entries for selections that differ in their times only, and selections apart from that.
+_MOST_TIMES = 16
 _MOST_SELECTIONS = 1000
 
 
@@ -35,17 +35,20 @@ _MOST_SELECTIONS = 1000
 class SelectionState:
     """The state of a selection: the fingerprint of its live blobs, and how it is finer than they are.
 
-    The state is the same for every later begin up to `until`, in ns since 1970.
+    The state is the same for every later begin up to `until`, and every later end up to `end_until`, in ns
+    since 1970.
     """
 
     fingerprint: str
     coarse: Coarse
     until: float = inf
+    end_until: float = inf
 
 
 class _Entry(NamedTuple):
     version: Hashable
     begin: int | None
+    end: int | None
     state: SelectionState
 
 
@@ -62,11 +65,11 @@ class FingerprintCache:
 
     def get(self, selection: Selection, version: Hashable) -> SelectionState | None:
         """Return the state of a selection at a version; None if it isn't cached."""
-        begin = selection.begin
-        for kept in self._entries.get(replace(selection, begin=None), ()):
-            if kept.version == version and (
-                begin == kept.begin
-                or (begin is not None and kept.begin is not None and kept.begin <= begin <= kept.state.until)
+        for kept in self._entries.get(_timeless(selection), ()):
+            if (
+                kept.version == version
+                and _is_as_at(kept.begin, selection.begin, kept.state.until)
+                and _is_as_at(kept.end, selection.end, kept.state.end_until)
             ):
                 return kept.state
         return None
@@ -75,22 +78,48 @@ class FingerprintCache:
         """Cache a state that was read after `version` was asked for."""
         if selection.service == EVERY_SERVICE:  # changes are counted by service only
             return
-        key, kept = replace(selection, begin=None), _Entry(version, selection.begin, state)
+        key, kept = _timeless(selection), _Entry(version, selection.begin, selection.end, state)
         with self._lock:
             others = self._entries.pop(key, ())
             current = [other for other in others if other.version == version]
-            self._entries[key] = (kept, *current[: _MOST_BEGINS - 1])
+            self._entries[key] = (kept, *current[: _MOST_TIMES - 1])
             if len(self._entries) > _MOST_SELECTIONS:
                 del self._entries[next(iter(self._entries))]
+
+
+def _timeless(selection: Selection) -> Selection:
+    return replace(selection, begin=None, end=None)
+
+
+def _is_as_at(kept: int | None, asked: int | None, until: float) -> bool:
+    """Return whether a state that was kept for one bound is that for another."""
+    return kept == asked or (kept is not None and asked is not None and kept <= asked <= until)
 
 
 def read_state(connection: sa.Connection, selection: Selection) -> SelectionState:
     """Return the state of a selection in this transaction."""
     fingerprint, first = _read_fingerprint(connection, selection)
+    end_until = _next_after(connection, selection)
     if not connection.execute(sa.select(has_combined(selection))).scalar_one():
-        return SelectionState(fingerprint, Coarse(frozenset(), ()), first)
+        return SelectionState(fingerprint, Coarse(frozenset(), ()), first, end_until)
     until = min(first, _first_end(connection, selection))
-    return SelectionState(fingerprint, _coarse(connection, selection), until)
+    return SelectionState(fingerprint, _coarse(connection, selection), until, end_until)
+
+
+def _next_after(connection: sa.Connection, selection: Selection) -> float:
+    """Return when the first profile after a selection's end was taken, in ns; inf if there is none.
+
+    A combined blob from before the end counts by its end.
+    """
+    if selection.end is None:
+        return inf
+    end = selection.end
+    parts = selected_parts(replace(selection, begin=end, end=None))
+    time_nanos = sa.case((BLOBS.c.time_nanos >= end, BLOBS.c.time_nanos), else_=BLOBS.c.end_nanos)
+    found = (
+        connection.execute(sa.select(sa.func.min(time_nanos)).where(part)).scalar_one() for part in parts
+    )
+    return min((time for time in found if time is not None), default=inf)
 
 
 def _read_fingerprint(connection: sa.Connection, selection: Selection) -> tuple[str, float]:

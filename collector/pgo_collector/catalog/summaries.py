@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -111,8 +112,12 @@ class Summaries:
             )
 
     def newest(self, selection: Selection) -> int | None:
-        """Return the time of the last profile of a selection, in ns since 1970; None if it has no blobs."""
-        newest = sa.select(sa.func.max(BLOBS.c.end_nanos)).where(selected(selection))
+        """Return the time of a selection's last profile up to now, in ns since 1970; None without one.
+
+        Hosts whose clocks are ahead may have sent profiles from after now.
+        """
+        until_now = BLOBS.c.end_nanos <= time.time_ns()
+        newest = sa.select(sa.func.max(BLOBS.c.end_nanos)).where(selected(selection), until_now)
         with self._catalog.reading() as connection:
             found: int | None = connection.execute(newest).scalar()
             return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pprof_merge import Collection, Header, IncompatibleProfiles, Profile, Value
 from pprof_merge.analysis import ReportedProfile
 from pprof_merge.arrays import Int64s, Ints
 from pprof_merge.codec import StepTimes
-from pprof_merge.merging import PLAIN_WEIGHTING, check_compatible
+from pprof_merge.merging import PLAIN_WEIGHTING, check_compatible, times_until
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.row_cache import RowCache
@@ -85,7 +86,10 @@ class MergeInputs:
     def merge(self, weighting: Weighting = PLAIN_WEIGHTING, depth: int | None = None) -> Profile:
         """Return the merge of the profiles. Raises what `Collection.merge` raises."""
         if not weighting.is_plain:
-            return self.collection.merge(self.numbers.tolist(), weighting, self.labels, depth)
+            # One whose host's clock is ahead has the time at which it came in its name.
+            times = np.minimum(self.collection.times(self.numbers), self.blobs.times).tolist()
+            until = times_until(time.time_ns(), times)
+            return self.collection.merge(self.numbers.tolist(), weighting, self.labels, depth, until)
         is_all = len(self.numbers) == len(np.unique(self.numbers)) == len(self.collection)
         # For all profiles the collection adds only what has come since its last merge of all.
         return self.collection.merge(None if is_all else self.numbers.tolist(), depth=depth)

@@ -140,7 +140,9 @@ def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None
             f"{prefix}last={last[:50]}: not a length of time; write a number from 1 to 999999 and a unit,"
             " s, m, h, d or w, as in 7d"
         ) from None
-    return max((time.time_ns() if end_nanos is None else end_nanos) - nanos, -(1 << 63)), end_nanos
+    if end_nanos is None:  # profiles of a host whose clock is ahead aren't among the last ones
+        end_nanos = time.time_ns() + 1
+    return max(end_nanos - nanos, -(1 << 63)), end_nanos
 
 
 def latencies_of(request: Request) -> LatencyRange:

@@ -109,6 +109,5 @@ def _time_of(selection: Selection, summary: Summary) -> tuple[int, int]:
     begin = summary.begin_nanos if selection.begin is None else selection.begin
     if selection.end is not None:
         return min(begin, selection.end - 1), selection.end - 1
-    last = summary.end_nanos
-    # A length of time, such as the last 7 days, ends now.
-    return begin, last if selection.begin is None else max(last, time.time_ns())
+    # From a begin on, it is a time that ends now.
+    return begin, summary.end_nanos if selection.begin is None else max(summary.end_nanos, time.time_ns())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -21,7 +22,7 @@ from pprof_merge.errors import BinaryInvalid, ProfileError, RulesInvalid, Weight
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.heap import keep_heap
 from pprof_merge.merging.batch import Batch
-from pprof_merge.merging.weights import PLAIN_WEIGHTING, WEIGHTS, Weighting, parse_half_life
+from pprof_merge.merging.weights import PLAIN_WEIGHTING, WEIGHTS, Weighting, parse_half_life, times_until
 from pprof_merge.profile import Profile
 
 if TYPE_CHECKING:
@@ -218,10 +219,11 @@ def _merged(batch: Batch, options: argparse.Namespace, weighting: Weighting, dep
     from pprof_merge.command.report_file import write_report  # noqa: PLC0415 - imports NumPy
     from pprof_merge.merging.collection import Collection  # noqa: PLC0415 - imports NumPy
 
+    times = times_until(time.time_ns(), [profile.time_nanos for profile in batch.profiles])
     collection = Collection(batch=batch)
     if options.report is not None:
         write_report(options.report, collection, options.files, options.symbols, options.against)
-    return collection.merge(weighting=weighting, depth=depth)
+    return collection.merge(weighting=weighting, depth=depth, times=times)
 
 
 def _ruled(merged: Profile, rules: Rules | None) -> Profile:

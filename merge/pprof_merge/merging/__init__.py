@@ -28,6 +28,7 @@ from pprof_merge.merging.weights import (
     Weighting,
     parse_half_life,
     parse_weight,
+    times_until,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "WEIGHTS",
     "parse_weight",
     "parse_half_life",
+    "times_until",
     "WeightingInvalid",
 ]
 

@@ -137,6 +137,10 @@ class Collection:
         """Return the durations of profiles in ns (n,)."""
         return self._select(numbers).durations
 
+    def times(self, numbers: Iterable[int]) -> Int64s:
+        """Return when profiles were taken, in ns since 1970 (n,); 0 for those that don't say it."""
+        return self._select(numbers).times
+
     def totals(self, numbers: Iterable[int], sample_type: ValueType) -> Int64s:
         """Return the sum of the values of one sample type in each of these profiles (n,).
 
@@ -159,13 +163,15 @@ class Collection:
         weighting: Weighting = PLAIN_WEIGHTING,
         labels: Sequence[GivenLabels] = (),
         depth: int | None = None,
+        times: Sequence[int] = (),
     ) -> Profile:
         """Return the merge of the profiles with these numbers, or of all profiles.
 
         A number that is given several times counts as often. `labels` are labels known of each profile from
         elsewhere, in the order of the numbers; weights by instance or version use them. With `depth`, each
         stack has at most `depth` locations, from the leaf on, for formats that read no more; samples that
-        become equal stay separate.
+        become equal stay separate. `times`, in ns since 1970, are what weights by age use in place of the
+        profiles' own times.
 
         Raises IncompatibleProfiles if the profiles' types differ, UnfitForWeight if a profile can't be
         weighed, and ProfileError if there is no profile.
@@ -178,7 +184,8 @@ class Collection:
         sums: Sums = PlainSums()
         if not weighting.is_plain:
             given = [labels[position] if labels else _NO_LABELS for position in order.tolist()]
-            sums = weighted_sums(weighting, self._dictionary, ordered, given)
+            ages_from = [times[position] for position in order.tolist()] if times else ordered.times.tolist()
+            sums = weighted_sums(weighting, self._dictionary, ordered, given, ages_from)
         merged = IncrementalMerge(self._dictionary, sums)
         merged.add(ordered)
         return merged.profile(depth)

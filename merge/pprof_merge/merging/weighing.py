@@ -24,16 +24,21 @@ _LOWER_HALF = np.uint64((1 << 32) - 1)
 
 
 def weighted_sums(
-    weighting: Weighting, dictionary: Dictionary, profiles: SelectedProfiles, given: Sequence[GivenLabels]
+    weighting: Weighting,
+    dictionary: Dictionary,
+    profiles: SelectedProfiles,
+    given: Sequence[GivenLabels],
+    times: Sequence[int],
 ) -> WeightedSums:
     """Return empty sums for the merge of these profiles, which are in the order of merging.
 
-    `given` are the labels known of each profile. Raises UnfitForWeight if a profile can't be weighed, and
-    IncompatibleProfiles if the types of the profiles differ.
+    `given` are the labels known of each profile, and `times` their times in ns since 1970. Raises
+    UnfitForWeight if a profile can't be weighed, and IncompatibleProfiles if the types of the profiles
+    differ.
     """
     if not len(profiles):
         return WeightedSums([], [])
-    times, durations = profiles.times.tolist(), profiles.durations.tolist()
+    durations = profiles.durations.tolist()
     for duration_nanos in durations:
         if refusal := weighting.refusal(duration_nanos):
             raise UnfitForWeight(refusal)

@@ -5,7 +5,8 @@
     instance  each instance counts the same
     version   each version counts the same
 
-With a half-life, a profile counts half for each half-life that it is older than the newest profile. All
+With a half-life, a profile counts half for each half-life that it is older than the newest profile; one from
+after now, whose host's clock is ahead, counts as that does: see `times_until`. All
 arithmetic is in integers, so that the same profiles get the same factors on every machine and in any order.
 """
 
@@ -80,6 +81,15 @@ def parse_half_life(text: str) -> int:
             "s, m, h, d or w, as in 7d"
         )
     return int(found[1]) * _SECONDS[found[2]] * 1_000_000_000
+
+
+def times_until(now_nanos: int, times: Sequence[int]) -> list[int]:
+    """Return the times of profiles in ns since 1970; in place of those after now, the last that isn't.
+
+    A host whose clock is ahead would otherwise outweigh all others. Where all are after now, all are equal.
+    """
+    latest = max((time for time in times if time and time <= now_nanos), default=min(times, default=0))
+    return [time if time <= now_nanos else latest for time in times]
 
 
 def factors(weighting: Weighting, profiles: Sequence[WeightInput]) -> list[int]:

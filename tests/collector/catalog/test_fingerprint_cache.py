@@ -67,7 +67,7 @@ def _drop(catalog: Catalog, name: BlobName, _: Facts) -> None:
 
 
 _CHANGES = st.tuples(st.sampled_from([_add, _add, _add, _combine, _drop]), _SERIES, _TIMES)
-# A selection that is asked for repeatedly, each time with a later begin.
+# A selection that is asked for repeatedly, each time with a later begin and end.
 _QUESTIONS = st.tuples(_SELECTIONS, st.lists(st.integers(0, 3), max_size=4))
 
 
@@ -96,6 +96,17 @@ def test_a_cached_state_is_what_would_be_read(
                     assert [_state(catalog, asked) for asked in later] == anew[::-1]
 
 
+def test_the_last_hour_is_read_once_until_a_profile_from_the_future_is_in_it() -> None:
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as catalog:
+        for time_nanos in (5, 30):
+            name = BlobName(_SERIES_A, Identity(time_nanos, f"{time_nanos:064x}"))
+            _add(catalog, name, Facts(time_nanos, 1, name.identity.digest, 1, 1))
+        state = catalog.state(replace(_ALL, begin=0, end=10))
+        assert catalog.known_state(replace(_ALL, begin=5, end=30)) == state
+        assert catalog.known_state(replace(_ALL, begin=6, end=30)) is None
+        assert catalog.known_state(replace(_ALL, begin=5, end=31)) is None
+
+
 @contextmanager
 def opened(data: Path) -> Iterator[Catalog]:
     """A new catalog, deleted at the end."""
@@ -120,7 +131,13 @@ def _state(catalog: Catalog, selection: Selection) -> tuple[str, Coarse]:
 
 
 def _later(selection: Selection, delays: list[int]) -> list[Selection]:
-    """Yield the selection, and the same one with a later and later begin."""
-    if selection.begin is None:
-        return [selection]
-    return [replace(selection, begin=begin) for begin in accumulate([selection.begin, *delays])]
+    """Return the selection, and the same one with a later and later begin and end."""
+    moved = [0, *accumulate(delays)]
+    return [
+        replace(
+            selection,
+            begin=None if selection.begin is None else selection.begin + by,
+            end=None if selection.end is None else selection.end + by,
+        )
+        for by in moved
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -283,3 +284,12 @@ def test_a_format_that_cannot_be_made_of_it_is_422(server: Server) -> None:
     assert answer.status_code == 422
     assert answer.json()["detail"] == "format=llvm: it has no source lines, so LLVM can't use it"
     assert not kept(server)
+
+
+def test_a_clock_that_is_ahead_does_not_own_the_build(own: OwnService) -> None:
+    now = time.time_ns()
+    for stack, time_nanos in (("old", now - 8 * DAY), ("new", now - DAY), ("ahead", now + 365 * DAY)):
+        own.submit(profile_of(stack, time_nanos=time_nanos))
+    times = cpu_of(own.merge(query={"half_life": "1w"}).content)
+    assert times["ahead"] <= times["new"] * 1.2
+    assert times["old"] == pytest.approx(times["new"] / 2)

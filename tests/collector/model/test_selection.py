@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING
@@ -133,6 +134,15 @@ def test_the_last_days(own: OwnService) -> None:
         store(own, profile_of(f"{age}", time_nanos=time_nanos))
     assert found(own, last="7d") == {"1": 1, "5": 1}
     assert found(own, last="1w", to=written(int(now - 3 * 86400) * SECOND)) == {"5": 1, "9": 1}
+
+
+def test_the_last_hour_ends_now(own: OwnService) -> None:
+    now = time.time_ns()
+    for name, ahead in (("now", 0), ("soon", 60), ("a year ahead", 365 * 86400)):
+        store(own, profile_of(name, time_nanos=now + ahead * SECOND))
+    assert found(own, last="1h") == {"now": 1}
+    assert found(own, last="1h", to=written(now + 120 * SECOND)) == {"now": 1, "soon": 1}
+    assert found(own) == {"now": 1, "soon": 1, "a year ahead": 1}
 
 
 def test_a_combined_profile_is_found_by_every_part_of_its_time(server: Server) -> None:

@@ -132,6 +132,18 @@ def events(server: Server, visitor: Visitor, path: str) -> Iterator[str]:
                 yield line.removeprefix("data: ")
 
 
+def test_a_profile_from_after_now_is_not_the_newest(server: Server) -> None:
+    store(server, "right", MINUTE)
+    store(server, "ahead", -2 * MINUTE)
+    visitor = Visitor(server)
+    page = visitor.page("/ui/services/shop/live")
+    assert {*titles(page)} == {"all", "main.main", "right"}
+    (svg,) = (link for link in page.links() if "flame.svg" in link)
+    assert "ahead" not in visitor.get(svg).text
+    newest = int(next(events(server, visitor, "/ui/services/shop/live/events")))
+    assert newest < time.time_ns()
+
+
 def test_a_stream_tells_of_newer_profiles_and_ends_with_the_server(server: Server) -> None:
     store(server, "old", 10 * MINUTE)
     visitor = Visitor(server)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from pprof_merge.analysis.rules import apply_rules, parse_rules
 from pprof_merge.formats import FORMATS
 from pprof_proto.profile_pb2 import Profile
 
+from tests.faults.stacks import DAY, profile_of
 from tests.merge.command.installed import PPROF_MERGE, pprof_merge
 from tests.merge.malformed import WHOLE
 from tests.terminal import on_terminal
@@ -184,6 +186,17 @@ def test_weights_go_before_rules_and_formats(
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, compress(encode(weighted)), b"")
     finished = pprof_merge(*options, "--rules", rules, "--format", "folded", *files)
     assert finished.stdout == FORMATS["folded"].write(apply_rules(weighted, parse_rules(RULES)))
+
+
+def test_a_profile_from_after_now_does_not_outweigh_the_others(tmp_path: Path) -> None:
+    files = []
+    for stack, days in (("a", 0), ("b", 0), ("ahead", 365)):
+        files.append(tmp_path / stack)
+        files[-1].write_bytes(profile_of(stack, time_nanos=time.time_ns() + days * DAY))
+    for jobs in ("1", "2"):
+        merged = pprof_merge("--half-life", "7d", "-j", jobs, *files).stdout
+        values = [sample.value[1] for sample in Profile.FromString(inflate(merged)).sample]
+        assert max(values) == pytest.approx(min(values), rel=0.01)
 
 
 def test_sum_is_the_merge(files: list[Path], expected: bytes) -> None:

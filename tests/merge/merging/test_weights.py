@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Collection, Profile, ProfileError, UnfitForWeight, Weighting, decode, encode
 from pprof_merge.merging import WeightingInvalid
-from pprof_merge.merging.weights import WEIGHTS, parse_half_life
+from pprof_merge.merging.weights import WEIGHTS, parse_half_life, times_until
 from pprof_proto import profile_pb2
 
 from tests.faults.stacks import DAY, EPOCH, SECOND
@@ -323,3 +323,27 @@ def test_pprof_reads_a_weighted_merge(by: str, profiles: Path, tmp_path: Path) -
         # A sample without a stack belongs to no function.
         framed = np.diff(merged.samples.location_offsets) > 0
         assert sum(flat for flat, _ in table.values()) == merged.samples.values[framed, column].sum()
+
+
+def test_a_profile_from_after_now_counts_as_the_last_that_is_not() -> None:
+    """The clock of one host is a year ahead; it decides nothing, however many of its profiles there are."""
+    specs = [
+        ProfileSpec({"old": 8}, EPOCH),
+        ProfileSpec({"new": 8}, EPOCH + DAY),
+        *(ProfileSpec({f"ahead{days}": 8}, EPOCH + days * DAY) for days in (365, 400)),
+    ]
+    times = times_until(EPOCH + 2 * DAY, [each.time_nanos for each in specs])
+    merged = collected(each.bytes() for each in specs).merge(weighting=Weighting(half_life=DAY), times=times)
+    found = cpu_of(merged)
+    assert found["ahead365"] == found["ahead400"] == found["new"]
+    assert found["old"] == pytest.approx(found["new"] / 2)
+
+
+@given(st.lists(st.integers(-5, 20)), st.integers(0, 10))
+def test_times_until_now_are_the_times_up_to_it(times: list[int], now: int) -> None:
+    found = times_until(now, times)
+    known = [time for time in times if time and time <= now]
+    assert [time for time in found if time in times] == found
+    assert all(new == time for new, time in zip(found, times, strict=True) if time <= now)
+    assert all(new == max(known) for new, time in zip(found, times, strict=True) if time > now and known)
+    assert times_until(now, times[::-1]) == found[::-1]

@@ -46,11 +46,11 @@ def live_routes(sources: Sources) -> Routes:
             values: dict[str, object] = {"flame": None}
             status = HTTPStatus.NOT_FOUND if status == HTTPStatus.OK else status
         else:
-            only = replace(selection, begin=newest, end=None)
+            only = replace(selection, begin=newest, end=newest + 1)
             flame = await flame_of(sources.fleet, only, shown.view, None, shown.reading)
             drawing = await asyncio.to_thread(drawing_of, flame, shown.view.search, look)
             values = shown.values(flame, drawing, look)
-            times = {"from": format_time(newest), "to": None, "last": None}
+            times = {"from": format_time(newest), "to": format_time(newest + 1), "last": None}
             values["svg"] = selected.links.with_all("flame.svg", **times)
         return await service_page(
             request,
