@@ -1,7 +1,7 @@
 """Surveys: what a worker says of one service for an overview of the fleet, in a bounded amount of work.
 
-Only the leaf of each stack is looked at, so merges are of depth 1. If a service has very many
-profiles, only every k-th is read, and counts k times.
+Only the leaf of each stack is looked at, so merges are of depth 1, unless the profiles drop frames. If a
+service has very many profiles, only every k-th is read, and counts k times.
 """
 
 from __future__ import annotations
@@ -139,6 +139,8 @@ def _half(inputs: MergeInputs, numbers: Int64s, budget: Budget) -> _Half | None:
     if not len(numbers):
         return None
     profile = inputs.collection.merge(numbers.tolist(), depth=1)
+    if profile.header.drop_frames:  # a leaf that is dropped leaves another, somewhere above it
+        profile = inputs.collection.merge(numbers.tolist())
     if not profile.header.sample_types:
         return None
     column = default_column(profile.header)

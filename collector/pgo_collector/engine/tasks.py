@@ -22,6 +22,7 @@ from pprof_merge.analysis import (
     overlap,
     parse_symbols,
     report,
+    without_dropped_frames,
 )
 from pprof_merge.arrays import Int64s
 from pprof_merge.codec import StepTimes, encode_pieces, summaries
@@ -283,7 +284,8 @@ def _write_rendition(
     """
     try:
         with span("engine", f"convert to {rendition.format.name}"):
-            focused = rendition.patterns.apply(focus_latency(profile, rendition.latencies))
+            shown = without_dropped_frames(profile) if rendition.format.is_view else profile
+            focused = rendition.patterns.apply(focus_latency(shown, rendition.latencies))
             ruled = apply_rules(focused, rendition.rules)
             binary = chosen_binary(ruled, rendition.binaries)
             written = write_pieces(part, written_pieces(ruled, rendition, binary, budget))

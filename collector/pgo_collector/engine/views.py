@@ -23,6 +23,7 @@ from pprof_merge.analysis import (
     count_samples,
     default_column,
     focus_latency,
+    without_dropped_frames,
 )
 from pprof_merge.arrays import Int64s
 from pprof_merge.heap import trim_after
@@ -352,7 +353,7 @@ def _merged(inputs: MergeInputs, focus: Focus) -> _Merged | None:
     column = _column(profile.header, focus.sample_type)
     if column is None:
         return None
-    some = focus_latency(profile, focus.latencies)
+    some = without_dropped_frames(focus_latency(profile, focus.latencies))
     return _Merged(focus.patterns.apply(some), column, int(some.samples.values[:, column].sum()))
 
 

@@ -6,8 +6,9 @@ difference can be trusted. `latency` reads the histograms in the profiles of lat
 `compiler` find the weighted calls that Go's compiler reads, and `call_edges` has them as arrays;
 `edge_overlap`, `coverage`, `outliers` and `build_report` build on it. `function_use` is what one
 function takes, from its callers to its lines. `rules` removes functions from a profile, `focus` keeps some of
-its samples or frames, and `sample_types` some of its values. `gain` says how much faster a program became.
-`units` knows what the units of values are.
+its samples or frames, and `sample_types` some of its values; `dropped_frames` leaves out what the profile
+itself wants left out. `gain` says how much faster a program became. `units` knows what the units of values
+are.
 
 Others use the names in `__all__`, which are imported on first use.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.build_report import KeptApart, ReportedProfile, ReportOptions, report
     from pprof_merge.analysis.coverage import parse_symbols
     from pprof_merge.analysis.diff import Usage, diff_tables, share_of
+    from pprof_merge.analysis.dropped_frames import without_dropped_frames
     from pprof_merge.analysis.edge_overlap import overlap
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
     from pprof_merge.analysis.focus import NameMatcher, focus_calls, focus_names
@@ -89,6 +91,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "focus_calls",
     "focus_latency",
     "focus_names",
+    "without_dropped_frames",
     "split_types",
     "Rules",
     "parse_rules",
@@ -123,6 +126,7 @@ __getattr__ = on_first_use(
             "focus_latency",
         ],
         "noise": ["CONFIDENCE", "Interval", "count_samples", "difference_interval"],
+        "dropped_frames": ["without_dropped_frames"],
         "edge_overlap": ["overlap"],
         "build_report": ["KeptApart", "ReportedProfile", "ReportOptions", "report"],
         "rules": ["Rules", "apply_rules", "parse_rules"],

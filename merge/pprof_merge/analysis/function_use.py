@@ -8,7 +8,7 @@ with the number of frames in the stacks that the function is in, however many li
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from posixpath import normpath
@@ -59,7 +59,7 @@ class FunctionUse:
     """The use of the functions with one name, for one sample type.
 
     `total` is the sum of all samples, `flat` and `cum` are as in `TopTable`. `callers` and `callees` don't
-    have the function itself. `is_known` says whether any frame has the name; if none has it, `similar` are
+    have the function itself. `is_known` says whether any call has the name; if none has it, `similar` are
     the shortest names that contain it.
     """
 
@@ -83,8 +83,10 @@ class FunctionUse:
         use = cls(total=int(values.sum()))
         names: dict[str, int] = {}
         name_of = np.array([names.setdefault(frame.name, len(names)) for frame in stacks.frames], np.int64)
-        if name not in names:
-            use.similar = similar_names(name, names)
+        is_used = stacks.used()
+        used = {frame.name for frame, used in zip(stacks.frames, is_used.tolist(), strict=True) if used}
+        if name not in used:
+            use.similar = similar_names(name, used)
             return use
         use.is_known = True
         is_chosen = name_of == names[name]
@@ -125,7 +127,7 @@ class FunctionUse:
                 sum_.inlined[inlined] = sum_.inlined.get(inlined, 0) + value
 
 
-def similar_names(name: str, names: Iterator[str] | set[str] | dict[str, int]) -> list[str]:
+def similar_names(name: str, names: Iterable[str]) -> list[str]:
     """Return the shortest names that contain this one, in any case; at most ten."""
     sought = name.casefold()
     found = (other for other in names if sought in other.casefold())

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pprof_merge.analysis.dropped_frames import without_dropped_frames
 from pprof_merge.arrays import Bools, Int32s, Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import offsets_of, spans, take_rows
@@ -93,6 +94,14 @@ class Stacks:
         """Return the stacks of the samples in these rows."""
         return replace(self, depths=self.depths[rows], _samples=self._samples.take(rows))
 
+    def used(self) -> Bools:
+        """Return whether each frame is in a stack, (n_frames)."""
+        in_stack = np.zeros(len(self._location_offsets) - 1, np.bool_)
+        in_stack[self._samples.locations] = True
+        used = np.zeros(len(self.frames), np.bool_)
+        used[self.slot_frames[np.repeat(in_stack, np.diff(self._location_offsets))]] = True
+        return used
+
     def outermost_slots(self) -> Bools:
         """Return whether each slot is that of a call that isn't inlined, (n_slots)."""
         is_outermost = np.zeros(len(self.slot_frames), np.bool_)
@@ -143,7 +152,11 @@ class Stacks:
 
 
 def stacks_of(profile: Profile, budget: Budget = UNBOUNDED) -> Stacks:
-    """Return the stacks of all samples. Raises OutputTooLarge if the functions take more than the budget."""
+    """Return the stacks of all samples, without the frames that the profile drops.
+
+    Raises OutputTooLarge if the functions take more than the budget.
+    """
+    profile = without_dropped_frames(profile)
     budget.check_rows(len(profile.functions), _FUNCTION_BYTES, _FORMAT_ADVICE)
     frames: dict[Frame, int] = {}
     slot_frames, slots_of_lines, location_offsets = _locations(profile, frames)

@@ -32,7 +32,7 @@ class Format(NamedTuple):
     `function` names a module of this package and a function in it, `(Profile, Budget)` → pieces of bytes.
     `media_type` and `suffix` are those of a file in the format; a `binary` format isn't written to a
     terminal. `depth` is the number of locations that the format reads of each stack, from the leaf on; None
-    is all.
+    is all. A view is for people, and has no frames that the profile drops.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Format(NamedTuple):
     suffix: str
     binary: bool = False
     depth: int | None = None
+    is_view: bool = False
 
     def write(self, profile: Profile, budget: Budget = UNBOUNDED) -> bytes:
         """Return the profile in this format: the same bytes for the same profile. Raises as `pieces` does."""
@@ -64,9 +65,9 @@ FORMATS = {
     for known in (
         Format("pprof", "pprof:pprof", "application/octet-stream", ".pb.gz", binary=True),
         Format("go", "go:pieces", "application/octet-stream", ".pgo", binary=True, depth=2),
-        Format("folded", "folded:folded", "text/plain; charset=utf-8", ".folded"),
-        Format("speedscope", "speedscope:speedscope", "application/json", ".speedscope.json"),
-        Format("json", "top:top", "application/json", ".top.json"),
+        Format("folded", "folded:folded", "text/plain; charset=utf-8", ".folded", is_view=True),
+        Format("speedscope", "speedscope:speedscope", "application/json", ".speedscope.json", is_view=True),
+        Format("json", "top:top", "application/json", ".top.json", is_view=True),
         Format("llvm", "llvm:pieces", "text/plain; charset=utf-8", ".prof", depth=2),
     )
 }
