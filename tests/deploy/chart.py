@@ -17,16 +17,26 @@ def rendered(
     values: dict[str, Any] | None = None, name: str = "pgo", namespace: str = "pgo"
 ) -> list[Manifest]:
     """Return what `helm install NAME` would create. Raises HelmError, also for invalid values."""
-    with helm_python.Chart.load(FOLDER) as chart:
-        chart.validate_schema(values)
-        files = chart.render(values, name=name, namespace=namespace)
     return [
         manifest
-        for file, text in files.items()
+        for file, text in _files(values, name, namespace).items()
         if file.endswith(".yaml")
         for manifest in read_all_yaml(text)
         if manifest
     ]
+
+
+def notes(values: dict[str, Any] | None = None) -> str:
+    """Return what `helm install pgo` prints."""
+    (text,) = (text for file, text in _files(values, "pgo", "pgo").items() if file.endswith("NOTES.txt"))
+    return text
+
+
+def _files(values: dict[str, Any] | None, name: str, namespace: str) -> dict[str, str]:
+    with helm_python.Chart.load(FOLDER) as chart:
+        chart.validate_schema(values)
+        files: dict[str, str] = chart.render(values, name=name, namespace=namespace)
+    return files
 
 
 def only(manifests: list[Manifest], kind: str, name: str = "") -> Manifest:

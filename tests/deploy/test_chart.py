@@ -14,8 +14,9 @@ import pgo_agent.cli
 import pytest
 from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
 from pgo_collector.command.cli import build_parser
+from pgo_collector.routes.protocols import PROTOCOLS
 
-from tests.deploy.chart import FOLDER, Manifest, only, rendered
+from tests.deploy.chart import FOLDER, Manifest, notes, only, rendered
 from tests.deploy.container import command_line
 from tests.deploy.manifests import read_all_yaml, read_yaml
 
@@ -51,6 +52,8 @@ ALL: dict[str, Any] = {
         "tolerations": [{"operator": "Exists"}],
     },
 }
+# Grafana asks for settings, and is told that there are none.
+_ASKED_BY_GRAFANA = "/settings.v1.SettingsService"
 SHARED: dict[str, Any] = {
     "replicas": 3,
     "catalog": {"secret": "pgo-catalog"},
@@ -174,8 +177,46 @@ def test_two_releases_keep_to_themselves() -> None:
 
 
 def test_the_ingress_leads_to_what_people_and_programs_ask_for() -> None:
+    """Paths are compared by their elements: `/v1` leads to /v1/submit, and not to /v1development."""
     (rule,) = only(rendered(ALL), "Ingress")["spec"]["rules"]
-    assert {path["path"] for path in rule["http"]["paths"]} == {"/api/0", "/ui", "/v1", "/healthz"}
+    kinds = {each["path"]: each["pathType"] for each in rule["http"]["paths"]}
+    text = (ROOT / "docs/reference/routes.md").read_text()
+    routes = {*re.findall(r"^## (/\S+)$", text, re.MULTILINE), "/healthz", "/ui/"}
+    routes |= {prefix for protocol in PROTOCOLS for prefix in protocol.prefixes if prefix.endswith("/")}
+    assert len(routes) > 50
+    led = {
+        route: [
+            path
+            for path, kind in kinds.items()
+            if route == path or (kind == "Prefix" and route.startswith(f"{path}/"))
+        ]
+        for route in routes
+    }
+    assert {route for route, paths in led.items() if not paths} == {"/metrics", "/readyz"}
+    assert {path for paths in led.values() for path in paths} == kinds.keys() - {_ASKED_BY_GRAFANA}
+
+
+def test_the_port_of_grpc_is_reached_and_can_be_left_out() -> None:
+    for values, expected in ({}, 4317), ({"service": {"grpcPort": 0}}, None):
+        manifests = rendered(values)
+        ports = {of["name"]: of for of in only(manifests, "Service", "collector")["spec"]["ports"]}
+        container = collector_of(manifests, "StatefulSet")
+        allowed = only(manifests, "NetworkPolicy", "collector")["spec"]["ingress"][0]["ports"]
+        assert ports.get("grpc", {}).get("port") == expected
+        assert [of["containerPort"] for of in container["ports"] if of["name"] == "grpc"] == [4317] * bool(
+            expected
+        )
+        assert environment_of(container).get("PGOF_GRPC_ADDRESS") == (":4317" if expected else None)
+        assert (4317 in {of["port"] for of in allowed}) == bool(expected)
+
+
+def test_the_notes_say_where_the_collector_is_and_what_to_do_next() -> None:
+    inside, outside = notes(), notes(ALL)
+    assert "port-forward service/pgo-pgo-collector 8080:8080" in inside
+    assert "http://pgo-pgo-collector.pgo.svc:8080/v1/submit?service=NAME" in inside
+    assert "pgo-pgo-collector.pgo.svc:4317" in inside
+    assert "https://pgo.example.net/ui/" in outside
+    assert "port-forward" not in outside
 
 
 def test_the_url_of_the_catalog_comes_from_its_secret() -> None:
@@ -342,8 +383,8 @@ def test_the_service_monitor_asks_the_service() -> None:
     monitor, service = only(made, "ServiceMonitor"), only(made, "Service")
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     (endpoint,) = monitor["spec"]["endpoints"]
-    (port,) = service["spec"]["ports"]
-    assert endpoint == {"port": port["name"], "path": "/metrics", "interval": "30s"}
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "30s"}
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert "annotations" not in only(made, "StatefulSet", "collector")["spec"]["template"]["metadata"]
 

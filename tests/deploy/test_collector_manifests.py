@@ -9,9 +9,9 @@ import pytest
 from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
 from pgo_collector.settings import PREFIX, Settings
 
+from tests.collector.exporting import speaks_grpc
 from tests.deploy.kustomize import kustomized
 from tests.deploy.manifests import read_yaml
-from tests.server import Server
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes" / "collector"
 KUSTOMIZATION = read_yaml((FOLDER / "kustomization.yaml").read_text())
@@ -51,7 +51,8 @@ def test_they_belong_together() -> None:
 def test_its_settings_are_settings_and_its_probes_are_answered(tmp_path: Path) -> None:
     environment = {variable["name"]: variable["value"] for variable in CONTAINER["env"]}
     assert {name.removeprefix(PREFIX).lower() for name in environment} <= set(Settings.model_fields)
-    with Server(tmp_path, environment) as server:
+    assert environment["PGOF_GRPC_ADDRESS"] == ":4317"
+    with speaks_grpc(tmp_path, environment | {"PGOF_GRPC_ADDRESS": "127.0.0.1:0"}) as server:
         for probe in ("startupProbe", "livenessProbe"):
             assert server.client.get(CONTAINER[probe]["httpGet"]["path"]).status_code == 200
 

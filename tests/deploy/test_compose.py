@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from pgo_collector.routes.protocols import SUBMITS
 
 from tests.deploy.manifests import read_yaml
 from tests.interop.conftest import new_profiles
@@ -177,3 +179,14 @@ def test_the_collector_has_few_rights_and_one_volume_to_write() -> None:
     assert collector["cap_drop"] == ["ALL"]
     assert [volume for volume in collector["volumes"] if not volume.endswith(":ro")] == ["data:/data"]
     assert "ports" not in collector
+
+
+def test_each_route_that_stores_profiles_has_a_submits_time() -> None:
+    """autopgo's path is a merge, too, which takes longer."""
+    configuration = (COMPOSE / "nginx.conf").read_text()
+    blocks = re.findall(r"location (=|~) (\S+) \{\n([^}]*)\}", configuration)
+    quick = [(kind, path) for kind, path, lines in blocks if "proxy_read_timeout 25s" in lines]
+    paths = {path.replace("//", "/") for path in SUBMITS if "{" not in path}
+    assert len(paths) > 5
+    for path in paths:
+        assert any(path == its if kind == "=" else re.search(its, path) for kind, its in quick), path

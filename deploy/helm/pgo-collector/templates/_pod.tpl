@@ -42,6 +42,10 @@ spec:
         - name: PGOF_SESSION_SECRET_FILE
           value: /secret/session_secret
         {{- end }}
+        {{- if .Values.service.grpcPort }}
+        - name: PGOF_GRPC_ADDRESS
+          value: ":4317"
+        {{- end }}
         {{- with .Values.catalog.secret }}
         - name: PGOF_CATALOG
           valueFrom:
@@ -62,6 +66,10 @@ spec:
       ports:
         - name: http
           containerPort: 8080
+        {{- if .Values.service.grpcPort }}
+        - name: grpc
+          containerPort: 4317
+        {{- end }}
       startupProbe:
         httpGet: {path: /healthz, port: http}
         periodSeconds: 2
