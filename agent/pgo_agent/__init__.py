@@ -14,7 +14,7 @@ these folders.
 """
 
 from pgo_agent.collector import Collector
-from pgo_agent.errors import AgentError, CollectorUnavailable, SubmitRefused
+from pgo_agent.errors import AgentError, CollectorUnavailable, KeyRefused, SubmitRefused
 from pgo_agent.outbox import Outbox
 from pgo_agent.profiler import ContinuousProfiler, Sampler
 from pgo_agent.spool import DiskSpool, Dropped, NoSpool, Spool
@@ -28,6 +28,7 @@ __all__ = [
     "ContinuousProfiler",
     "DiskSpool",
     "Dropped",
+    "KeyRefused",
     "NoSpool",
     "Outbox",
     "Sampler",

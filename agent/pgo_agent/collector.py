@@ -87,7 +87,7 @@ class Collector:
 
         `type_` is the profile type ("heap", "mutex", …); a collector takes a missing type for "cpu". Blocks
         for at most `within` seconds plus the time of one attempt. Raises SubmitRefused if the collector
-        refuses the profile, CollectorUnavailable if it couldn't be reached.
+        refuses the profile (KeyRefused, if it is the key), CollectorUnavailable if it couldn't be reached.
         """
         self.send(self.upload(profile, type_))
 
@@ -142,23 +142,31 @@ class Collector:
         """Return a profile as `send` takes it: gzipped, with the service, labels and type."""
         return self._endpoint.upload(profile, type_)
 
-    def send(self, upload: Upload, until: threading.Event | None = None, trace_id: str | None = None) -> int:
+    def send(
+        self,
+        upload: Upload,
+        until: threading.Event | None = None,
+        trace_id: str | None = None,
+        *,
+        patient: bool = False,
+    ) -> int:
         """Submit an upload like `submit`; once `until` is set, don't wait for another attempt.
 
+        With `patient`, a refused key is tried again too, as it may be one that was rotated too early.
         If requests are traced, this one is in the trace `trace_id`, or in that of all submits. Returns how
         long that trace's root is, in ns; else 0.
         """
         way = self._way(upload, trace_id or self.trace_id)
         try:
-            self._send(upload, way, self._closed if until is None else until)
+            self._send(upload, way, self._closed if until is None else until, patient=patient)
         except AgentError:
             self._report(way)
             raise
         self._report(way)
         return way.nanos
 
-    def _send(self, upload: Upload, way: Way, ended: threading.Event) -> None:
-        request, attempts = self._endpoint.request(upload), Attempts(self._retries)
+    def _send(self, upload: Upload, way: Way, ended: threading.Event, *, patient: bool) -> None:
+        request, attempts = self._endpoint.request(upload), Attempts(self._retries, patient=patient)
         while True:
             if self._closed.is_set():
                 raise CollectorUnavailable(0, "the client is closed")
@@ -177,7 +185,7 @@ class Collector:
             if (wait := attempts.wait_after(outcome)) is None:
                 return
             if ended.wait(wait):
-                raise attempts.unavailable()
+                raise attempts.given_up()
             way.wait()
 
     def _way(self, upload: Upload, trace_id: str | None) -> Way:

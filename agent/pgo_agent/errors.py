@@ -2,6 +2,7 @@
 
     AgentError
     ├── SubmitRefused           the collector refused the profile, and would refuse it again
+    │   └── KeyRefused          it refused the key, so the profile may be sent again with another one
     ├── CollectorUnavailable    the collector gave no answer; the same bytes may be sent again later
     ├── ToolFailed              a program that the agent runs is missing, or failed
     ├── NotSupported            the program that runs a latency tracker can't do what is asked
@@ -39,6 +40,16 @@ class SubmitRefused(AgentError):
 
     def __str__(self) -> str:
         return f"the collector refused the profile: {self.status} {self.detail}"
+
+
+class KeyRefused(SubmitRefused):
+    """The collector, or a proxy before it, refused the key: 401, 403 or 407. It says nothing of the profile.
+
+    A key that was rotated on one side only gives this, and passes.
+    """
+
+    def __str__(self) -> str:
+        return f"the collector refused the key: {self.status} {self.detail}"
 
 
 class CollectorUnavailable(AgentError):

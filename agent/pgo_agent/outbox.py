@@ -10,7 +10,7 @@ from functools import partial
 
 from pgo_agent.collector import Collector
 from pgo_agent.endpoint import Upload
-from pgo_agent.errors import CollectorUnavailable, SubmitRefused
+from pgo_agent.errors import CollectorUnavailable, KeyRefused, SubmitRefused
 from pgo_agent.logs import EventLogger
 from pgo_agent.spool import Dropped, Spool
 from pgo_agent.trace import Step, new_trace_id
@@ -25,15 +25,17 @@ class Outbox:
 
     Each profile is written to the spool before it is sent, so neither an outage nor the end of the process
     loses it. A profile that the spool can't keep is sent at once, or dropped. `sent` counts the profiles that
-    the collector has accepted, `spool.dropped` the ones that were given up. If requests are traced, each
-    profile has a trace of its own, whose id is logged. Methods log AgentError and OSError instead of raising
-    them.
+    the collector has accepted, `spool.dropped` the ones that were given up, and `key_refused` how often the
+    collector refused the key: profiles stay in the spool then, and are sent again as after an outage. If
+    requests are traced, each profile has a trace of its own, whose id is logged. Methods log AgentError and
+    OSError instead of raising them.
     """
 
     def __init__(self, collector: Collector, spool: Spool) -> None:
         self._collector = collector
         self.spool = spool
         self.sent = 0
+        self.key_refused = 0
         self._not_before = 0.0  # of time.monotonic
 
     def deliver(
@@ -55,14 +57,17 @@ class Outbox:
         """Spool a profile for a later `flush`. If the spool can't keep it, send it at once or drop it.
 
         `steps` are what was done with it so far. Once `until` is set, sending is tried only once. Returns
-        False if the profile was dropped because the collector is unavailable.
+        False if the profile was dropped because the collector is unavailable or refuses the key.
         """
         if self._collector.trace_id is not None:
             upload = replace(upload, steps=(*steps,))
         if self.spool.put(upload):
             return True
         try:
-            self._send(upload, until)
+            self._send(upload, until, patient=True)
+        except KeyRefused as error:
+            self._drop(Dropped.UNSENT, str(error))
+            return False
         except SubmitRefused as error:
             self._drop(Dropped.REFUSED, str(error))
         except CollectorUnavailable as error:
@@ -71,21 +76,30 @@ class Outbox:
         return True
 
     def flush(self, until: threading.Event) -> bool:
-        """Send what is in the spool, oldest first, until `until` is set; return False in an outage."""
+        """Send what is in the spool, oldest first, until `until` is set; return False in an outage.
+
+        A refused key is an outage for the profiles of its service.
+        """
         try:
             self.spool.drain(partial(self._send, until=until), until)
         except CollectorUnavailable as error:
             _log.warning("collector unavailable", reason=error)
             return False
+        except KeyRefused:
+            return False
         return True
 
-    def _send(self, upload: Upload, until: threading.Event) -> None:
+    def _send(self, upload: Upload, until: threading.Event, *, patient: bool = False) -> None:
         wait = self._not_before - time.monotonic()
         if wait > 0:
             raise CollectorUnavailable(0, "the last attempt failed, and it is too early for another", wait)
         trace_id = None if self._collector.trace_id is None else new_trace_id()
         try:
-            nanos = self._collector.send(upload, until, trace_id)
+            nanos = self._collector.send(upload, until, trace_id, patient=patient)
+        except KeyRefused as error:
+            self.key_refused += 1
+            _log.error("key refused", service=dict(upload.query).get("service", ""), reason=error)
+            raise
         except CollectorUnavailable as error:
             # An agent that stops doesn't wait for an unavailable collector once for each profile.
             silence = _LAST_SILENCE if until.is_set() else min(error.retry_after, _LONGEST_SILENCE)

@@ -15,11 +15,13 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from pgo_agent.errors import CollectorUnavailable, SubmitRefused
+from pgo_agent.errors import CollectorUnavailable, KeyRefused, SubmitRefused
 
 # The server, or a proxy in front of it, says "not now"; every other status is about the request itself.
 # 501 is about what the server never does.
 RETRYABLE_STATUSES = frozenset({408, 425, 429, *range(500, 600)} - {501})
+# About the key, or a proxy's, and not about the profile.
+_KEY_STATUSES = frozenset({401, 403, 407})
 LONGEST_BACKOFF = 60.0
 # pgo-fleet's own client takes both for success.
 _ACCEPTED = frozenset({200, 204})
@@ -60,10 +62,15 @@ class SubmitResponse:
 
 
 class Attempts:
-    """The attempts to send one profile. Give it the outcome of each; it returns how long to wait."""
+    """The attempts to send one profile. Give it the outcome of each; it returns how long to wait.
 
-    def __init__(self, policy: RetryPolicy) -> None:
+    A refused key is final, unless the attempts are `patient`: then it is tried like any passing fault.
+    """
+
+    def __init__(self, policy: RetryPolicy, *, patient: bool = False) -> None:
         self._policy = policy
+        self._patient = patient
+        self._refused: KeyRefused | None = None
         self._attempt = 0
         self._cause, self._retry_after = "", 0.0
         self._deadline = time.monotonic() + policy.within
@@ -71,14 +78,20 @@ class Attempts:
     def wait_after(self, outcome: SubmitResponse | httpx.RequestError) -> float | None:
         """Return the seconds to wait before the next attempt, or None if the profile was accepted.
 
-        Raises SubmitRefused if the collector refused the profile, and CollectorUnavailable if the policy
-        allows no further attempt.
+        Raises SubmitRefused if the collector refused the profile or the key, and CollectorUnavailable if the
+        policy allows no further attempt.
         """
         self._attempt += 1
+        self._refused = None
         if isinstance(outcome, httpx.RequestError):
             self._cause, self._retry_after = f"{type(outcome).__name__}: {outcome}", 0.0
         elif outcome.status in _ACCEPTED:
             return None
+        elif outcome.status in _KEY_STATUSES:
+            self._refused = KeyRefused(outcome.status, _detail(outcome))
+            self._retry_after = 0.0
+            if not self._patient:
+                raise self._refused
         elif outcome.status not in RETRYABLE_STATUSES:
             raise SubmitRefused(outcome.status, _detail(outcome))
         else:
@@ -86,12 +99,12 @@ class Attempts:
             self._retry_after = retry_after_seconds(outcome.headers.get("Retry-After"), datetime.now(UTC))
         wait = retry_delay(self._attempt, self._policy.backoff, self._retry_after)
         if self._attempt == self._policy.attempts or time.monotonic() + wait > self._deadline:
-            raise self.unavailable()
+            raise self.given_up()
         return wait
 
-    def unavailable(self) -> CollectorUnavailable:
+    def given_up(self) -> KeyRefused | CollectorUnavailable:
         """Return the error to raise when the caller ends the wait for the next attempt."""
-        return CollectorUnavailable(self._attempt, self._cause, self._retry_after)
+        return self._refused or CollectorUnavailable(self._attempt, self._cause, self._retry_after)
 
 
 def retry_delay(attempt: int, backoff: float, retry_after: float) -> float:

@@ -22,7 +22,7 @@ from threading import Event
 from typing import BinaryIO, Protocol
 
 from pgo_agent.endpoint import Upload
-from pgo_agent.errors import NotReadable, SubmitRefused
+from pgo_agent.errors import KeyRefused, NotReadable, SubmitRefused
 from pgo_agent.logs import EventLogger
 from pgo_agent.trace import Step
 
@@ -54,8 +54,9 @@ class Spool(Protocol):
     def drain(self, send: Callable[[Upload], object], until: Event) -> None:
         """Call `send` with each stored profile, oldest first, until `until` is set.
 
-        A profile is removed once it is sent, and dropped if `send` raises SubmitRefused. Any other error is
-        raised to the caller, and the profile stays.
+        A profile is removed once it is sent, and dropped if `send` raises SubmitRefused. If that is
+        KeyRefused, all profiles of its service stay, those of other services are sent, and the first
+        KeyRefused is raised at the end. Any other error is raised to the caller, and the profile stays.
         """
 
 
@@ -89,6 +90,8 @@ class DiskSpool:
         self._max_age_ns = int(max_age * 1e9)
         # Sizes as of the last put. A file never changes, and an outage leaves thousands of them.
         self._sizes: dict[str, int] = {}
+        # The services of profiles that stayed because of the key, by name: none is read only to be skipped.
+        self._services: dict[str, str] = {}
         self.dropped: Counter[Dropped] = Counter()
 
     def waiting(self) -> int:
@@ -121,28 +124,51 @@ class DiskSpool:
 
     def drain(self, send: Callable[[Upload], object], until: Event) -> None:
         """Send as `Spool` documents. Drop damaged and old profiles; skip those being sent elsewhere."""
+        refused: dict[str, KeyRefused] = {}
         try:
-            for name in self._names():
+            names = self._names()
+            self._services = {name: self._services[name] for name in names if name in self._services}
+            for name in names:
                 if until.is_set():
-                    return
+                    break
+                if self._services.get(name) in refused:
+                    continue
                 path = self.folder / name
                 with self._claimed(path) as file:
                     if file is not None:
-                        self._send(path, file, send)
+                        self._send(path, file, send, refused)
         except OSError as error:
             _log.warning("spool unreadable", folder=self.folder, reason=error)
+        for first in refused.values():
+            raise first
 
-    def _send(self, path: Path, file: BinaryIO, send: Callable[[Upload], object]) -> None:
+    def _send(
+        self,
+        path: Path,
+        file: BinaryIO,
+        send: Callable[[Upload], object],
+        refused: dict[str, KeyRefused],
+    ) -> None:
+        """Send a profile, unless the key was refused for its service, which is noted in `refused`."""
         if time.time_ns() - int(path.stem) > self._max_age_ns:
             self._drop(path, Dropped.TOO_OLD, "it is too old")
             return
         try:
             upload = unpack(path, file.read())
-            send(replace(upload, steps=(*upload.steps, Step.since("spool", int(path.stem)))))
         except NotReadable as error:
             self._drop(path, Dropped.DAMAGED, error.reason)
+            return
+        service = dict(upload.query).get("service", "")
+        try:
+            if service not in refused:
+                send(replace(upload, steps=(*upload.steps, Step.since("spool", int(path.stem)))))
+        except KeyRefused as error:
+            refused[service] = error
         except SubmitRefused as error:
             self._drop(path, Dropped.REFUSED, str(error))
+            return
+        if service in refused:
+            self._services[path.name] = service
         else:
             path.unlink(missing_ok=True)
 

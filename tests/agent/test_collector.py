@@ -14,7 +14,7 @@ from types import FunctionType
 
 import pgo_agent
 import pytest
-from pgo_agent import AgentError, Collector, CollectorUnavailable, SubmitRefused
+from pgo_agent import AgentError, Collector, CollectorUnavailable, KeyRefused, SubmitRefused
 
 from tests.agent.scripted_server import KEY, Answer, ScriptedServer, problem
 
@@ -99,6 +99,7 @@ def test_a_refusal_is_final_and_says_why(
     with pytest.raises(SubmitRefused, match=f"{status} not a CPU profile") as raised:
         submit(collector, PROFILE)
     assert (raised.value.status, raised.value.detail) == (status, "not a CPU profile")
+    assert isinstance(raised.value, KeyRefused) == (status in {401, 403})
     assert len(server.seen) == 1
 
 

@@ -226,7 +226,7 @@ def test_nobody_listens_in_the_whole_run_and_then_somebody_does(spool: DiskSpool
     assert arrived(server)[:5] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("status", [400, 403, 413])
+@pytest.mark.parametrize("status", [400, 404, 413])
 def test_what_is_refused_is_dropped_and_counted(
     server: ScriptedServer,
     collector: Collector,
@@ -240,6 +240,42 @@ def test_what_is_refused_is_dropped_and_counted(
     assert arrived(server)[:2] == [2, 3]
     assert spool.dropped == {Dropped.REFUSED: 1}
     assert f"{status} not this one" in caplog.text
+
+
+@pytest.mark.parametrize("status", [401, 403, 407])
+def test_a_key_that_was_rotated_too_early_loses_nothing(
+    server: ScriptedServer,
+    collector: Collector,
+    spool: DiskSpool,
+    status: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.then = problem(status, "there is no such key")
+    sampler = Numbers()
+    with quick(collector, spool, sampler) as profiler:
+        eventually(lambda: sampler.rounds >= 3 and profiler.outbox.key_refused >= 2)
+        server.then = Answer(204)
+        eventually(lambda: profiler.outbox.sent >= 3)
+    assert arrived(server)[:3] == [1, 2, 3]
+    assert not spool.dropped
+    assert profiler.failures == 0
+    loud = [record for record in caplog.records if record.getMessage().startswith("key refused")]
+    assert {record.levelname for record in loud} == {"ERROR"}
+    assert f"{status} there is no such key" in loud[0].getMessage()
+    assert KEY not in caplog.text
+
+
+def test_without_a_spool_a_refused_key_is_tried_again_before_a_profile_is_lost(
+    server: ScriptedServer,
+) -> None:
+    server.answers = [problem(403, "there is no such key"), Answer(204), *[Answer(401)] * 3]
+    with Collector(server.url, KEY, attempts=3, backoff=0.01) as collector:
+        outbox = Outbox(collector, NoSpool())
+        outbox.deliver(b"1")
+        assert (outbox.sent, outbox.key_refused, outbox.spool.dropped) == (1, 0, {})
+        outbox.deliver(b"2")
+        assert (outbox.sent, outbox.key_refused, outbox.spool.dropped) == (1, 1, {Dropped.UNSENT: 1})
+    assert len(server.seen) == 5
 
 
 def test_without_a_spool_a_profile_is_sent_or_counted_as_lost(

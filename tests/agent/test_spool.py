@@ -14,7 +14,7 @@ from threading import Event, Thread
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pgo_agent import CollectorUnavailable, DiskSpool, Dropped, SubmitRefused
+from pgo_agent import CollectorUnavailable, DiskSpool, Dropped, KeyRefused, SubmitRefused
 from pgo_agent.endpoint import Upload
 from pgo_agent.errors import NotReadable
 from pgo_agent.spool import pack, unpack
@@ -93,6 +93,48 @@ def test_what_is_refused_is_dropped_and_the_rest_is_sent(
     assert spool.dropped == {Dropped.REFUSED: 1}
     assert "413 too large" in caplog.text
     assert drained(spool) == []
+
+
+def test_a_refused_key_keeps_what_it_is_refused_for_and_the_rest_is_sent(
+    spool: DiskSpool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another service's profiles don't wait. One profile of a refused service is tried and read a pass."""
+    of_stock = [Upload(upload.body, (("service", "stock"),)) for upload in UPLOADS[:3]]
+    nameless = [Upload(upload.body) for upload in UPLOADS[:2]]
+    filled(spool, *UPLOADS[:3], *of_stock, *nameless)
+    tried: list[Upload] = []
+    read: list[Path] = []
+
+    def counted(path: Path, content: bytes) -> Upload:
+        read.append(path)
+        return unpack(path, content)
+
+    def send(upload: Upload) -> None:
+        tried.append(upload)
+        if upload.query:
+            raise KeyRefused(403, f"not for {upload.query[0][1]}")
+
+    monkeypatch.setattr("pgo_agent.spool.unpack", counted)
+    with pytest.raises(KeyRefused, match="403 not for shop"):
+        spool.drain(send, Event())
+    assert [upload.query for upload in tried] == [UPLOADS[0].query, of_stock[0].query, (), ()]
+    read.clear()
+    with pytest.raises(KeyRefused):
+        spool.drain(send, Event())
+    assert len(read) == 2
+    assert not spool.dropped
+    assert drained(spool) == [*UPLOADS[:3], *of_stock]
+
+
+def test_what_is_kept_for_the_key_grows_too_old_like_the_rest(folder: Path) -> None:
+    spool = DiskSpool(folder, max_age=3600)
+    filled(spool, *UPLOADS[:2])
+    with pytest.raises(KeyRefused):
+        spool.drain(refusing(KeyRefused(401, "no such key")), Event())
+    for number, file in enumerate(files(folder)):
+        file.rename(folder / f"{time.time_ns() - 3601 * 10**9 + number:020}.profile")
+    assert drained(spool) == []
+    assert spool.dropped == {Dropped.TOO_OLD: 2}
 
 
 def test_it_ends_between_two_profiles_when_told_to(spool: DiskSpool) -> None:

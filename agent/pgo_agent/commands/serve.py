@@ -181,17 +181,17 @@ def _schedule(
         sampler = ScheduledSampler(
             lock, candidate_backends(options), sampled_names(options), options.frequency
         )
-        profiler = _profiling(
-            ContinuousProfiler(
-                collector,
-                spool=_spool(options),
-                sampler=sampler,
-                every=options.every,
-                duration=options.duration,
-                jitter=options.jitter,
-            )
+        continuous = ContinuousProfiler(
+            collector,
+            spool=_spool(options),
+            sampler=sampler,
+            every=options.every,
+            duration=options.duration,
+            jitter=options.jitter,
         )
+        profiler = _profiling(continuous)
         outbox = Outbox(collector, _spool(options))
+        latency.outboxes += [continuous.outbox, outbox]
     settings = TrackerSettings.parse({"threshold": options.latency_threshold})
     names = tuple(dict.fromkeys(options.latency))
     every = options.latency_every

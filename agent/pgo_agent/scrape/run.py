@@ -133,6 +133,7 @@ def _report_round(options: argparse.Namespace, summary: dict[str, Any]) -> None:
         late=summary["late"],
         sent=summary["sent"],
         waiting=summary["waiting"],
+        key_refused=summary["key_refused"],
         dropped=counts_text(summary["dropped"]),
     )
     if options.json:

@@ -71,6 +71,7 @@ class RoundResults:
             "late": self.late,
             "sent": queue.sent,
             "waiting": queue.waiting,
+            "key_refused": queue.key_refused,
             "dropped": {str(why): count for why, count in queue.dropped.items()},
         }
 

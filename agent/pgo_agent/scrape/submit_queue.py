@@ -99,6 +99,11 @@ class SubmitQueue:
         return sum(worker.waiting for worker in self._workers)
 
     @property
+    def key_refused(self) -> int:
+        """Return how often the collector has refused the key."""
+        return sum(worker.key_refused for worker in self._workers)
+
+    @property
     def dropped(self) -> Counter[Dropped]:
         """Return how many profiles were dropped, by reason."""
         return sum((worker.dropped for worker in self._workers), Counter())
@@ -147,6 +152,11 @@ class _SpoolWorker:
     def waiting(self) -> int:
         """Return how many profiles are in the folder, including those of other agents that share it."""
         return self._spool.waiting()
+
+    @property
+    def key_refused(self) -> int:
+        """Return how often the collector has refused the key."""
+        return self._writer.key_refused + self._sender.key_refused
 
     @property
     def dropped(self) -> Counter[Dropped]:

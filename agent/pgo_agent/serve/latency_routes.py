@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import TypeVar
@@ -16,7 +17,9 @@ from starlette.routing import Route
 from pgo_agent.errors import AgentError, NotSupported
 from pgo_agent.latency import TRACKERS, Counts, Histogram, Monitor, Tracker, TrackerBackend, TrackerSettings
 from pgo_agent.logs import EventLogger
+from pgo_agent.outbox import Outbox
 from pgo_agent.serve.requests import RequestRefused, check_key, json_body, json_object, until_gone
+from pgo_agent.spool import Dropped
 
 _LONGEST_PROFILE = 3600
 _SECONDS = 10
@@ -29,6 +32,8 @@ _Answer = TypeVar("_Answer")
 _BUCKETS = range(37)
 _LATENCY = "pgo_agent_latency_seconds"
 _EVENTS = "pgo_agent_latency_events_total"
+_PROFILES = "pgo_agent_profiles_total"
+_KEY_REFUSED = "pgo_agent_key_refused_total"
 
 
 class LatencyRoutes:
@@ -40,6 +45,7 @@ class LatencyRoutes:
 
     def __init__(self, key: str | None = None, backend: TrackerBackend | None = None) -> None:
         self.monitors: dict[str, Monitor] = {}
+        self.outboxes: list[Outbox] = []
         self.ending = Event()
         self._key, self._backend = key, backend
         self._readers: dict[str, int] = dict.fromkeys(TRACKERS, 0)
@@ -63,9 +69,10 @@ class LatencyRoutes:
         ]
 
     async def metrics(self, request: Request) -> Response:
-        """Answer with the counts and histograms of the running trackers, for Prometheus."""
+        """Answer with the counts of sent profiles and of the running trackers, for Prometheus."""
         check_key(request, self._key)
-        return Response(latency_metrics(self.monitors), media_type="text/plain; version=0.0.4")
+        text = latency_metrics(self.monitors) + outbox_metrics(self.outboxes)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
     async def list(self, request: Request) -> Response:
         """Answer with all trackers, and which of them run."""
@@ -238,6 +245,21 @@ def latency_metrics(monitors: Mapping[str, Monitor]) -> str:
             for name, (counts, _) in found.items()
             for outcome in Counts.NAMES
         ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def outbox_metrics(outboxes: Sequence[Outbox]) -> str:
+    """Return the metrics of what is submitted, in the text format of Prometheus."""
+    dropped = sum((outbox.spool.dropped for outbox in outboxes), Counter[Dropped]())
+    lines = [
+        f"# HELP {_PROFILES} Profiles that were submitted, or dropped, by what became of them.",
+        f"# TYPE {_PROFILES} counter",
+        f'{_PROFILES}{{outcome="sent"}} {sum(outbox.sent for outbox in outboxes)}',
+        *(f'{_PROFILES}{{outcome="{why}"}} {dropped[why]}' for why in Dropped),
+        f"# HELP {_KEY_REFUSED} How often the collector has refused the agent's key.",
+        f"# TYPE {_KEY_REFUSED} counter",
+        f"{_KEY_REFUSED} {sum(outbox.key_refused for outbox in outboxes)}",
     ]
     return "\n".join(lines) + "\n"
 

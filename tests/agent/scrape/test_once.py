@@ -37,6 +37,7 @@ def test_profiles_arrive_as_what_they_are(
         "late": 0,
         "sent": 4,
         "waiting": 0,
+        "key_refused": 0,
         "dropped": {},
         "failures": [],
     }
@@ -108,9 +109,9 @@ def test_nobody_there_is_a_failure(scraping: Scraping, targets: TargetServer) ->
     scraping.list_targets([url])
     done = scraping.once()
     assert done.returncode == 2
-    assert (
-        done.stdout
-        == "targets: 1; scraped: 0; failed: 1 ConnectError; late: 0; sent: 0; waiting: 0; dropped: 0\n"
+    assert done.stdout == (
+        "targets: 1; scraped: 0; failed: 1 ConnectError; late: 0; sent: 0; waiting: 0; key_refused: 0;"
+        " dropped: 0\n"
     )
     assert done.stderr.startswith(f"pgo-agent: {url}: cpu: ConnectError: ")
     assert not targets.asked
@@ -132,11 +133,27 @@ def test_what_the_collector_does_not_take_waits_for_the_next_run(
 
 def test_what_it_refuses_is_told(scraping: Scraping, targets: TargetServer, server: ScriptedServer) -> None:
     scraping.list_targets([targets.target("good")])
-    server.then = problem(403, "this key is for another service")
+    server.then = problem(413, "this profile is too large")
     done = scraping.once("--seconds", "1", "--json")
     assert (done.returncode, json.loads(done.stdout)["dropped"]) == (1, {"refused": 1})
+    assert "this profile is too large" in done.stderr
+
+
+def test_what_it_refuses_the_key_for_waits_for_the_next_run(
+    scraping: Scraping, targets: TargetServer, server: ScriptedServer
+) -> None:
+    scraping.list_targets([targets.target("good")])
+    server.then = problem(403, "this key is for another service")
+    done = scraping.once("--seconds", "1", "--json")
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["waiting"], said["dropped"]) == (1, 1, {})
+    assert said["key_refused"] >= 1
+    assert "ERROR key refused" in done.stderr
     assert "this key is for another service" in done.stderr
     assert KEY not in done.stderr
+    server.then = Answer(204)
+    said = json.loads(scraping.once("--seconds", "1", "--json").stdout)
+    assert (said["waiting"], said["sent"]) == (0, 2)
 
 
 def test_each_shard_has_its_part(scraping: Scraping, targets: TargetServer, server: ScriptedServer) -> None:

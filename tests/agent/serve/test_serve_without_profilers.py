@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.agent.latency.waiting import MS, samples_of
-from tests.agent.scripted_server import KEY, ScriptedServer
+from tests.agent.scripted_server import KEY, Answer, ScriptedServer, problem
 from tests.agent.serving import Posting, Serving, parsed
 from tests.agent.stand_ins.tools import use_stand_ins
 
@@ -123,6 +123,22 @@ def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(tmp_path: Path, se
         assert agent.stop() == 0, agent.log
     (profile,) = sent(server, "cpu")
     assert b"operator new(int)" in parsed(profile).string_table
+
+
+def test_a_key_that_is_refused_is_loud_and_counted_and_loses_nothing(
+    tmp_path: Path, server: ScriptedServer
+) -> None:
+    server.then = problem(403, "there is no such key")
+    tracking = ("--latency", "offcpu", "--latency-every", "0.5", "--latency-backend", "bpftrace")
+    spool = ("--spool", str(tmp_path / "spool"))
+    with scheduled(tmp_path, server, "--duration", "0.5", *tracking, *spool) as agent:
+        agent.wait_until_logged("key refused: service=shop")
+        metrics = agent.client.get("/metrics").text
+        assert "\npgo_agent_key_refused_total 0" not in metrics
+        assert 'pgo_agent_profiles_total{outcome="refused"} 0' in metrics
+        server.then = Answer(204)
+        agent.wait_until(lambda: '{outcome="sent"} 0' not in agent.client.get("/metrics").text)
+        assert agent.stop() == 0, agent.log
 
 
 @pytest.mark.parametrize("moment", ["listening", "seconds=0.2", "seconds=3600"])
