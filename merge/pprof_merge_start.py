@@ -17,7 +17,9 @@ def main() -> None:
     # The command makes no reference cycles worth collecting, so searching for them only takes time.
     gc.disable()
     from pprof_merge.command.cli import main as run  # noqa: PLC0415 - see above
+    from pprof_merge.streams import open_standard_streams  # noqa: PLC0415
 
+    open_standard_streams()
     status = run()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -18,6 +18,7 @@ from pgo_agent.commands import (
     add_symbols,
 )
 from pgo_agent.errors import AgentError
+from pgo_agent.streams import flush_standard_output, open_standard_streams
 
 _FAILED = 2
 _INTERRUPTED = 130  # the status of a program that SIGINT ended, in shells
@@ -43,9 +44,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. Errors give 2, with the reason on standard error."""
+    open_standard_streams()
     options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
+        flush_standard_output()
     except (AgentError, OSError, ValueError) as error:
         print(f"pgo-agent: {error}", file=sys.stderr)
         return _FAILED

@@ -12,14 +12,16 @@ The names in `__all__` are what most programs need. Six rooms publish more, each
 - `pprof_merge.analysis`: top table, diff, flame graph, latencies, report, rules
 - `pprof_merge.formats`: what a format is
 - `pprof_merge.binary`: a program beside its profile, for LLVM
-- `pprof_merge.heap` and `pprof_merge.arrays`: glibc's heap, and the types of NumPy's arrays
+- `pprof_merge.heap`, `pprof_merge.arrays`, `pprof_merge.streams`: glibc's heap, the types of NumPy's arrays,
+  and the standard streams of a command
 
 Everything else may change. The folders, each of which imports only from those before it: `columns` (flat
 arrays), `profile` (one profile as columns), `codec`, `merging`, `analysis`, `formats`, `binary` and `command`
 (the command `pprof-merge`).
 
-Used by all of them: `errors`, `limits` (of inputs), `budget` (of outputs), `heap` and `arrays`; `compiled`
-says whether the engine is compiled, and `lazy` imports what needs NumPy on its first use.
+Used by all of them: `errors`, `limits` (of inputs), `budget` (of outputs), `heap`, `streams` and
+`arrays`; `compiled` says whether the engine is compiled, and `lazy` imports what needs NumPy on its first
+use.
 """
 
 from typing import TYPE_CHECKING

@@ -8,5 +8,6 @@ DOORS = (
     "pprof_merge.formats",
     "pprof_merge.binary",
     "pprof_merge.heap",
+    "pprof_merge.streams",
     "pprof_merge.arrays",
 )

@@ -41,6 +41,7 @@ FLOORS: Mapping[str, Floors] = {
             "errors": "one tree",
             "arrays": "of NumPy",
             "heap": "glibc",
+            "streams": "of commands",
             "compiled": "by mypyc",
             "lazy": "imports",
         },

@@ -14,6 +14,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+from pprof_merge.streams import flush_standard_output, open_standard_streams
+
 from pgo_collector.errors import CannotStart, CatalogFails, CatalogUnreadable, StorageFails
 from pgo_collector.http.keys import Key, append_line, digest_of, new_key
 from pgo_collector.logs import set_up_logs
@@ -155,15 +157,23 @@ def _add_trace_commands(commands: argparse._SubParsersAction[argparse.ArgumentPa
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit code, or 2 with the reason on standard error if it can't start."""
+    open_standard_streams()
     parsed = build_parser().parse_args(arguments)
     os.umask(0o077)  # what any command writes is for its user alone
     try:
-        return parsed.run(parsed) or 0
+        status = parsed.run(parsed) or 0
+        flush_standard_output()
     except (CannotStart, StorageFails, CatalogFails) as error:
         print(f"pgo-collector: {error}", file=sys.stderr)
         return EXIT_FAILED
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        print(f"pgo-collector: standard output: {error.strerror}", file=sys.stderr)
+        return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    return status
 
 
 def _serve(_: argparse.Namespace) -> None:

@@ -45,16 +45,23 @@ def write(name: str, content: bytes) -> None:
     """Write a file, or to standard output if the name is -. Raises BadInputError."""
     try:
         if name == STANDARD_STREAM:
-            sys.stdout.buffer.write(content)
-            sys.stdout.buffer.flush()
+            _write_to_standard_output(content)
         else:
             _replace(os.path.realpath(name), content)
     except BrokenPipeError:
-        # Python flushes standard output as it exits; /dev/null prevents a second error there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise BadInputError("standard output: the reader closed it") from None
     except OSError as error:
         raise BadInputError(f"{name}: {error.strerror}") from error
+
+
+def _write_to_standard_output(content: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    except OSError:
+        # Python flushes standard output as it exits; /dev/null prevents a second error there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def _replace(path: str, content: bytes) -> None:
