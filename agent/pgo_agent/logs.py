@@ -72,9 +72,9 @@ EVENTS: Mapping[str, str] = {
     "profile dropped": "A profile that the spool couldn't keep is lost: the collector refused it, or couldn't"
     " be reached.",
     "collector unavailable": "The collector can't be reached. Profiles stay in the spool.",
-    "key refused": "The collector refuses the key for this service; without a name, for the key's own."
-    " Profiles stay in the spool until the key is taken, or they are too old: give the agent and the collector"
-    " the same key.",
+    "key refused": "The collector refuses the key for this service; without a name, for the key's."
+    " Profiles stay in the spool until it is taken, or they are too old: give the agent and the"
+    " collector the same key.",
     "profile larger than spool": "A profile has more bytes than the spool may have. It is sent at once, or"
     " dropped.",
     "spool full": "The spool is full, and all of it is being sent. The profile is sent at once, or dropped.",

@@ -10,7 +10,8 @@ exit code  meaning
     0      build with FILE: it is new, unchanged, or recent enough for --max-age
     1      FILE is missing or too old: the collector couldn't be reached, or sent no profile
     2      nothing was fetched: the command line is wrong
-    3      FILE is unchanged: the collector refused the request, for example because of an unknown key
+    3      FILE is unchanged: the collector refused the request, for example because of an unknown key,
+           or has no such path or no release of this number
     4      FILE is unchanged: the collector has no profile yet; build without one
 """
 
@@ -43,6 +44,9 @@ USABLE, UNUSABLE, REFUSED, NOT_YET = 0, 1, 3, 4
 
 _NOT_FOUND, _NOT_MODIFIED, _TOO_MANY = 404, 304, 429
 _PROBLEM = "application/problem+json"
+# How the collector begins its words about a path that it doesn't have.
+_NO_SUCH_PATH = "Not Found: "
+_NUMBERED = "/v1/releases/"
 LARGEST_BYTES = 1 << 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -355,8 +359,10 @@ def problem_of(error: urllib.error.HTTPError) -> Exception:
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         reason = error.reason
     text = f"{error.code} {reason}"
+    # A proxy's 404 doesn't tell whether there is a profile, nor does that of a path or a number mistyped.
     is_collectors = error.headers.get_content_type() == _PROBLEM
-    if error.code == _NOT_FOUND and is_collectors:  # a proxy's 404 doesn't tell whether there is a profile
+    is_mistyped = str(reason).startswith(_NO_SUCH_PATH) or _NUMBERED in urlsplit(error.url or "").path
+    if error.code == _NOT_FOUND and is_collectors and not is_mistyped:
         return Refused(text, NOT_YET)
     if error.code == _TOO_MANY or error.code >= 500:
         return Unusable(text, retry_after(error.headers.get("Retry-After", "")))

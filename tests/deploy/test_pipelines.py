@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def run_action(
     folder: Path, action: dict[str, Any] = ACTION, environ: Mapping[str, str] | None = None, **inputs: str
 ) -> tuple[int, str]:
-    """Run an action; return the step's exit status and its outputs."""
+    """Run an action; return the step's exit status and its outputs. `printed_by` has what it prints."""
     (step,) = action["runs"]["steps"]
     values = {name: about.get("default") for name, about in action["inputs"].items()} | inputs
     environment = dict(environ or {})
@@ -47,7 +47,27 @@ def run_action(
     finished = subprocess.run(
         command, cwd=folder, env=os.environ | environment, capture_output=True, timeout=120, check=False
     )
+    printed_by(folder).write_bytes(finished.stdout)
     return finished.returncode, output.read_text().strip()
+
+
+def printed_by(folder: Path) -> Path:
+    return folder.parent / f"{folder.name}.printed"
+
+
+def run_job(folder: Path, template: dict[str, Any], name: str, **variables: str) -> tuple[int, str]:
+    """Run a job of GitLab's; return its exit status and what it prints."""
+    finished = subprocess.run(
+        ["bash", "-e", "-c", "\n".join(template[name]["script"])],
+        cwd=folder,
+        env=os.environ | template["variables"] | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+        check=False,
+        text=True,
+    )
+    return finished.returncode, finished.stdout
 
 
 def test_the_action_fetches(server: Server, tmp_path: Path) -> None:
@@ -62,6 +82,39 @@ def test_the_action_says_that_there_is_none_yet(
 ) -> None:
     url = f"{server.base_url}/v1/release?service=none"
     assert run_action(tmp_path, url=url, key=server.merge_key, needed=needed) == outcome
+    warned = "::warning title=No profile to build with::pgo_fetch: 404 no stored profile matches"
+    assert (warned in printed_by(tmp_path).read_text()) == (needed == "false")
+
+
+@pytest.mark.parametrize(("action", "code"), [(ACTION, 3), (OPENING, 2)], ids=["fetch", "pull request"])
+def test_an_action_fails_where_the_path_is_mistyped(
+    server: Server, tmp_path: Path, action: dict[str, Any], code: int
+) -> None:
+    """The script of the pull request takes the URL of a release or a merge only."""
+    with serving("github", tmp_path) as forge:
+        run_git(tmp_path, "clone", "--quiet", str(forge.repository), "clone")
+        clone, inputs = tmp_path / "clone", {"key": server.merge_key, "token": TOKEN}
+        run_git(clone, "remote", "set-url", "origin", forge.git_url)
+        url = f"{server.base_url}/v1/relase?format=go"
+        assert run_action(clone, action, forge.environment, url=url, **inputs) == (code, "")
+        assert "::warning" not in printed_by(clone).read_text()
+
+
+@pytest.mark.parametrize(("needed", "code"), [("false", 4), ("true", 1)])
+def test_the_job_warns_or_fails_where_there_is_none(
+    server: Server, tmp_path: Path, needed: str, code: int
+) -> None:
+    """GitLab lets status 4 be a warning of the pipeline."""
+    variables = {
+        "PGO_URL": f"{server.base_url}/v1/release?service=none&format=go",
+        "PGO_KEY": server.merge_key,
+        "PGO_NEEDED": needed,
+        "PGO_FETCH": str(DEPLOY / "pipeline" / "pgo_fetch.py"),
+    }
+    exit_code, printed = run_job(tmp_path, TEMPLATE, "pgo-fetch", **variables)
+    assert exit_code == code
+    assert "WARNING: no profile to build with" in printed
+    assert "404 no stored profile matches" in printed
 
 
 def test_the_action_fails_with_a_wrong_key(server: Server, tmp_path: Path) -> None:
@@ -97,6 +150,10 @@ def test_the_action_opens_a_pull_request(server: Server, tmp_path: Path) -> None
         assert len(forge.requests) == 1
         inputs["url"] = f"{server.base_url}/v1/release?service=none"
         assert run_action(clone, OPENING, forge.environment, **inputs) == (0, "")
+        assert (
+            "::warning title=No profile to build with::pgo_pull_request: 404" in printed_by(clone).read_text()
+        )
+        assert run_action(clone, OPENING, forge.environment, **inputs | {"needed": "true"}) == (4, "")
         assert run_action(clone, OPENING, forge.environment, **inputs | {"key": "wrong"}) == (3, "")
 
 

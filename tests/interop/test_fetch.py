@@ -126,6 +126,28 @@ def test_a_page_that_is_not_found_is_not_taken_for_a_first_build(tmp_path: Path)
         assert fetch(url, tmp_path / "default.pgo").returncode == 3
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/relase", "/v1/release/", "/v1", "/v1/releases/7/profile", "/v1/release?service=shop&lables=a"],
+)
+def test_what_is_mistyped_in_a_url_is_not_taken_for_a_first_build(
+    server: Server, tmp_path: Path, path: str
+) -> None:
+    """A first build goes without a profile; one whose URL is wrong would do so for ever."""
+    finished = fetch(f"{server.base_url}{path}", tmp_path / "default.pgo")
+    assert finished.returncode == 3, finished.stderr
+    assert "trying again" not in finished.stderr
+
+
+@pytest.mark.parametrize("path", ["/v1/release?service=logsumm", "/v1/merge?service=Logsum&format=go"])
+def test_a_service_that_is_mistyped_is_told_with_the_name_that_is_like_it(tmp_path: Path, path: str) -> None:
+    with Server(tmp_path / "server") as server:
+        server.submit(PROFILE, query={"service": "logsum"})
+        finished = fetch(f"{server.base_url}{path}", tmp_path / "default.pgo")
+    assert finished.returncode == 4
+    assert "did you mean 'logsum'?" in finished.stderr
+
+
 BROKEN = {
     "empty": Answer(200),
     "a page": Answer(200, b"<html>Log in</html>"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -17,6 +18,8 @@ from pgo_collector.model.series import BlobName, Identity, Scope
 
 # Label keys that are listed for a service. Clients make labels up, so there may be any number.
 MOST_KEYS = 100
+# Names compared with one that isn't stored: how much longer or shorter, how many, and how alike at least.
+_APART, _MOST_COMPARED, _LIKE = 8, 1000, 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,28 @@ class Inventory:
         with self._catalog.reading() as connection:
             count, total = connection.execute(query).one()
         return int(count), int(total)
+
+    def nearest_service(self, service: str, scope: Scope) -> str | None:
+        """Return the name of the service in a scope that is spelled most like a name without live blobs.
+
+        None if the name has live blobs, or no name is like it. Other letter cases count as the same letters.
+        """
+        has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
+        length = sa.func.length(SERIES.c.service)
+        query = (
+            sa.select(SERIES.c.service)
+            .where(in_scope(scope), has_live, length.between(len(service) - _APART, len(service) + _APART))
+            .group_by(SERIES.c.service)
+            .order_by(SERIES.c.service != service, SERIES.c.service)
+            .limit(_MOST_COMPARED)
+        )
+        with self._catalog.reading() as connection:
+            names = list(connection.execute(query).scalars())
+        if service in names:
+            return None
+        by_letters = {name.casefold(): name for name in names}
+        near = get_close_matches(service.casefold(), by_letters, 1, _LIKE)
+        return by_letters[near[0]] if near else None
 
     def totals(self) -> dict[str, Totals]:
         """Return the totals of `single` and of `combined` profiles. Reads every blob's row."""

@@ -5,6 +5,7 @@ This is the last step of a request that failed. Each protocol has a `Dialect`; `
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -21,8 +22,16 @@ from starlette.routing import Route
 
 import pgo_collector
 from pgo_collector.engine.outputs import too_large
-from pgo_collector.errors import CollectorError, PushRefused, Refusal
+from pgo_collector.errors import (
+    CollectorError,
+    NoSuchBinary,
+    NoSuchRelease,
+    NothingSelected,
+    PushRefused,
+    Refusal,
+)
 from pgo_collector.http.auth import context_of
+from pgo_collector.model.series import Scope as KeyScope
 from pgo_collector.store.store import catalog_fails
 
 # nginx's code for a client that has gone. No client receives it; it is for the access log.
@@ -31,6 +40,8 @@ _LONGEST_DETAIL = 500
 _LONGEST_CAUSE = 300
 _PACKAGE = Path(pgo_collector.__file__).parent
 _RETRY_AFTER = {"Retry-After": "5"}
+# What a misspelled service is met with.
+_NOT_FOUND = (NothingSelected, NoSuchRelease, NoSuchBinary)
 # What curl says of a body unless it is told otherwise.
 _FORM = "application/x-www-form-urlencoded"
 _OF_CURL = "; if `curl -d` sent it, use `--data-binary`, which leaves the bytes as they are"
@@ -93,13 +104,25 @@ class Dialect(NamedTuple):
         return path.startswith(self.prefixes) or path in self.others
 
 
-def install_error_handlers(app: FastAPI, dialects: Sequence[Dialect]) -> None:
-    """Answer every error that leaves a route of `app` as `error_answer` does."""
+def install_error_handlers(
+    app: FastAPI, dialects: Sequence[Dialect], nearest_service: Callable[[str, KeyScope], str | None]
+) -> None:
+    """Answer every error that leaves a route of `app` as `error_answer` does.
+
+    `nearest_service` gets the name of a service and the scope of a key. It returns the stored name that may
+    be meant by one that isn't stored.
+    """
 
     async def answer(request: Request, error: Exception) -> Response:
         if isinstance(error, ClientDisconnect):
             return Response(status_code=CLIENT_CLOSED_REQUEST)
-        context_of(request).problem = type(error).__name__
+        context = context_of(request)
+        context.problem = type(error).__name__
+        if isinstance(error, _NOT_FOUND) and context.key is not None and context.service:
+            scope = context.key.scope
+            near = await asyncio.to_thread(nearest_service, context.service, scope)
+            if near is not None:
+                error.args = (f"{error}; no service is named {context.service!r}: did you mean {near!r}?",)
         return error_answer(request, error, dialects)
 
     for kind in (

@@ -186,7 +186,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         has_speedscope=has_speedscope(),
     )
     mount_site(app, sources)
-    install_error_handlers(app, DIALECTS)
+    install_error_handlers(app, DIALECTS, sources.inventory.nearest_service)
     layers = dependencies.metrics.around(AccessLog(DrainBody(AnswerCancelled(app, DIALECTS))), app, SUBMITS)
     return dependencies.tracing.around(layers, describer(app, has_values=settings.trace_values))
 

@@ -159,7 +159,7 @@ def test_a_slow_body_is_temporary(impatient: Server) -> None:
 @pytest.mark.parametrize("kind", [WorkerLost, NotStored, BodyTooSlow])
 def test_what_is_temporary_is_503_and_says_when_to_come_again(kind: type[Refusal]) -> None:
     app = FastAPI()
-    problems.install_error_handlers(app, DIALECTS)
+    problems.install_error_handlers(app, DIALECTS, lambda _service, _scope: None)
 
     @app.get(PROFILES)
     async def refuse() -> None:
