@@ -164,6 +164,9 @@ EVENTS: Mapping[str, str] = {
     "retention refused": "The clock is `days_ahead` of what has passed since retention last ran, and by"
     " it `too_many` are too old: more than `PGOF_RETENTION_SHARE`. None is deleted because of its age."
     " Correct the clock; or, if it is right, start once with `PGOF_RETENTION_SHARE=1`.",
+    "clock off": "The clock of this service's instance is `seconds` ahead, and its profiles are stored with"
+    " the time at which they come; or, negative, a profile is older than `PGOF_KEEP_DAYS` keeps, and is"
+    " deleted by the next run of retention. Logged once, until the clock is right.",
     "profiles expired": "Retention deleted this many blobs of the service and type.",
     "start lines learned": "Go profiles told where functions of a build begin. eBPF profiles stored from now"
     " on get these lines.",

@@ -731,6 +731,14 @@ class Settings(BaseModel):
             " any number."
         ),
     )
+    clock_ahead_seconds: float = Field(
+        default=300,
+        ge=0,
+        description=(
+            "How far after now a profile may say that it was taken, in seconds; inf for any time. One that"
+            " says a later time, of a host whose clock is ahead, is stored with the time at which it comes."
+        ),
+    )
     upkeep_seconds: float = Field(
         default=3600, gt=0, description="The pause between two runs of retention and roll-ups, in seconds."
     )

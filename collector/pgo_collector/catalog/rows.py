@@ -97,8 +97,14 @@ _NEW_PROFILES = PreparedInsert(
     computed={"blob_id": sa.select(BLOBS.c.id).where(*_same(BLOBS, *_PROFILE)).scalar_subquery()},
 )
 _OWN_SERIES = SERIES.alias("own_series")
+_SAME_BYTES = PROFILES.alias("same_bytes")
+_FIRST = (
+    sa.select(sa.func.min(_SAME_BYTES.c.time_nanos))
+    .where(_SAME_BYTES.c.series_id == _OWN_SERIES.c.id, *_same(_SAME_BYTES, "digest"))
+    .scalar_subquery()
+)
 _COUNTING = PreparedQuery(
-    sa.select(_OWN_SERIES.c.id, *_BLOB_COLUMNS)
+    sa.select(_OWN_SERIES.c.id, _FIRST, *_BLOB_COLUMNS)
     .select_from(
         _OWN_SERIES.outerjoin(
             PROFILES,
@@ -120,20 +126,26 @@ _TIMES = PreparedQuery(
 class Counting(NamedTuple):
     """The blob that counts each profile, None if none does, and the ids of those of their series that have
     rows.
+
+    `firsts` has the first time of the counted profiles with the same series and bytes as each, in ns since
+    1970, if there are any.
     """
 
     blobs: dict[BlobName, Blob | None]
     series: dict[Series, int]
+    firsts: dict[BlobName, int]
 
 
 def read_counting(connection: sa.Connection, profiles: Sequence[BlobName]) -> Counting:
     """Return which blobs count the profiles with these names."""
     keys = [_key(profile.series) | profile.identity._asdict() for profile in profiles]
-    counting = Counting({}, {})
+    counting = Counting({}, {}, {})
     for profile, rows in zip(profiles, _COUNTING.every(connection, keys), strict=True):
         counting.blobs[profile] = None
-        for series, *blob in rows:
+        for series, first, *blob in rows:
             counting.series[profile.series] = series
+            if first is not None:
+                counting.firsts[profile] = first
             counting.blobs[profile] = _blob(*blob) if blob[0] is not None else None
     return counting
 

@@ -76,7 +76,8 @@ class MergeInputs:
     @property
     def reported_profiles(self) -> list[ReportedProfile]:
         """Return the profiles as the arguments of a report."""
-        return [*map(ReportedProfile, self.numbers.tolist(), self.names, self.labels)]
+        times = self.blobs.times.tolist()
+        return [*map(ReportedProfile, self.numbers.tolist(), self.names, self.labels, times)]
 
     @property
     def labels(self) -> list[dict[str, str]]:

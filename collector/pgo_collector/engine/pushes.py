@@ -18,14 +18,13 @@ from pgo_collector.engine.validation import BODY_TIME, body_size, packed
 from pgo_collector.errors import PushInvalid, Refusal
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
+from pgo_collector.model.times import END_OF_1970
 from pgo_collector.traces.spans import span
 
 # How many profiles of any push are stored, and for how many bytes of it, as it came, one more. Each is a file
 # that is synced; what a profiler sends of a process that has one sample takes some 100 bytes.
 _PROFILES = 100
 _BYTES_A_PROFILE = 100
-# A profile that says it is of 1970 has a time in another unit, as old versions of py-spy wrote it.
-_END_OF_1970 = 365 * 86_400 * 10**9
 
 
 class PushedProfile(NamedTuple):
@@ -158,7 +157,7 @@ def _place(profile: PushedProfile, summary: Summary, part: Path | None, limits: 
     content = packed(profile.content, limits) or profile.content
     header, digest = summary.header, summary.digest.hex()
     facts = Facts(header.time_nanos, header.duration_nanos, digest, len(content), summary.samples)
-    if 0 < facts.time_nanos < _END_OF_1970:
+    if 0 < facts.time_nanos < END_OF_1970:
         facts = replace(facts, time_nanos=0)
     if part is None:
         return PlacedProfile(series, facts, profile.created_nanos, content)

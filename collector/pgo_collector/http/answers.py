@@ -24,6 +24,7 @@ from pgo_collector.model.selection import Coarse
 
 COARSE_HEADER = "PGO-Coarse"
 LEFT_OUT_HEADER = "PGO-Left-Out"
+_CLOCK_HEADER = "PGO-Clock"
 _BINARY_HEADER = "PGO-Binary"
 _CHUNK_BYTES = 512 << 10
 _ADVICE = "ask for fewer rows with n"
@@ -104,6 +105,18 @@ def coarse_headers(coarse: Coarse) -> dict[str, str]:
     keys = ",".join(quote(key, safe="") for key in coarse.labels)
     labels = f';labels="{keys}"' if keys else ""
     return {COARSE_HEADER: f"{len(coarse.blobs)}{labels}"}
+
+
+def clock_headers(seconds_off: float) -> dict[str, str]:
+    """Return PGO-Clock: by how many seconds a sender's clock is ahead, and what became of its profile.
+
+    It is negative for a profile that is older than retention keeps. Returns no header for a clock that is
+    right.
+    """
+    if not seconds_off:
+        return {}
+    became = "stored-at-arrival" if seconds_off > 0 else "older-than-kept"
+    return {_CLOCK_HEADER: f"{seconds_off:.0f};{became}"}
 
 
 def left_out_header(left_out: Sequence[LeftOut], count: int | None = None) -> str:

@@ -67,7 +67,9 @@ def _replace(store: Store, lease: Lease, taken: Sequence[Blob], merged: _Merged)
     the same merge under the same name. If the name is taken, the next combine does it.
     """
     series, facts, part = merged
-    time_nanos = facts.time_nanos or min(blob.name.identity.time_nanos for blob in taken)
+    # Profiles of hosts whose clocks are ahead say a time after all of those that they are stored with.
+    is_right = facts.time_nanos and facts.time_nanos <= max(blob.end_nanos for blob in taken)
+    time_nanos = facts.time_nanos if is_right else min(blob.name.identity.time_nanos for blob in taken)
     name = BlobName(series, Identity(time_nanos, facts.digest))
     ids = {blob.id for blob in taken}
     counted = store.catalog.profiles_counted_by(ids)

@@ -18,6 +18,7 @@ from pgo_collector.catalog.outbox import Outbox
 from pgo_collector.merges.warming import Warming
 from pgo_collector.store.binaries import stored_sizes
 from pgo_collector.store.store import Store
+from pgo_collector.submits.clocks import Clocks
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.upkeep.upkeep import Upkeep
 from pgo_collector.workers.bulk import BulkProgress
@@ -41,6 +42,7 @@ class Gauges(Collector):
         warming: Warming,
         upkeep: Upkeep,
         background: BackgroundTasks,
+        clocks: Clocks,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         self._store = store
@@ -50,6 +52,7 @@ class Gauges(Collector):
         self._warming = warming
         self._upkeep = upkeep
         self._background = background
+        self._clocks = clocks
         self._inventory = Inventory(store.catalog)
         self._lock = Lock()
         self._outbox = Outbox(store.catalog)
@@ -94,6 +97,7 @@ class Gauges(Collector):
         )
         yield from self._replacements()
         yield from self._background_tasks()
+        yield self._clocks_off()
         yield from self._traces()
         yield from self._events()
         yield from self._disk()
@@ -127,6 +131,17 @@ class Gauges(Collector):
             restarts.add_metric([task], count)
         yield failing
         yield restarts
+
+    def _clocks_off(self) -> GaugeMetricFamily:
+        off = _gauge(
+            "clock_off_seconds",
+            "By how many seconds the clock of a sender is ahead, negative if behind. The 20 that sent such a"
+            " profile last, within an hour.",
+            labels=["service", "profiled_instance"],  # Prometheus has an `instance` of its own
+        )
+        for sender, seconds in self._clocks.seconds_off().items():
+            off.add_metric([*sender], seconds)
+        return off
 
     def _traces(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(

@@ -6,7 +6,8 @@ import time
 from datetime import UTC, datetime, timedelta
 
 DAY_NANOS = 86_400 * 10**9
-
+# A profile that says it is of 1970 has a time in another unit, as old versions of py-spy wrote it.
+END_OF_1970 = 365 * DAY_NANOS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -3,6 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.http.answers import clock_headers
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
@@ -27,7 +28,7 @@ def submit_routes(submits: Submits, keys: KeyFile, default_service: str) -> Rout
         openapi_extra=parameters("service", "type", "labels", body="application/octet-stream"),
     )
     async def submit(request: Request) -> Response:
-        await submits.submit(request, series_of(request))
-        return Response(status_code=204)
+        submitted = await submits.submit(request, series_of(request))
+        return Response(status_code=204, headers=clock_headers(submitted.seconds_off))
 
     return routes

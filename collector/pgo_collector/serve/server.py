@@ -145,7 +145,12 @@ async def open_store(
             # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
             # no catalog.
             trim_heap()
-            commits = Commits(store, *announcers)
+            commits = Commits(
+                store,
+                *announcers,
+                most_ahead=settings.clock_ahead_seconds,
+                keep_days=settings.keep_days,
+            )
             await import_pgo_fleet_files(store, commits, workers, Series(settings.default_service, CPU))
             yield OpenStore(store, commits, BlobTasks(workers, bulk, store.catalog), bulk.progress)
 
@@ -273,6 +278,7 @@ async def _opened_app(
             warming=warming,
             upkeep=upkeep,
             background=background,
+            clocks=opened.commits.clocks,
             tracing=tracing,
         )
         metrics.register_gauges(gauges)

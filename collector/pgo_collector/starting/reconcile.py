@@ -19,6 +19,7 @@ from pgo_collector.engine.tasks import Unreadable
 from pgo_collector.errors import InputsDamaged, TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import BlobName
+from pgo_collector.model.times import END_OF_1970
 from pgo_collector.starting.disk_diff import Differences, find_differences
 from pgo_collector.store.folder import log_unknown_file
 from pgo_collector.store.store import Store
@@ -283,12 +284,20 @@ class Reconciliation:
 def _checked(name: BlobName, facts: Facts | Unreadable) -> Facts | None:
     if isinstance(facts, Unreadable):
         reason = facts.reason
-    elif facts.digest == name.identity.digest and facts.time_nanos in {0, name.identity.time_nanos}:
+    elif facts.digest == name.identity.digest and _may_be_of(facts.time_nanos, name.identity.time_nanos):
         return facts
     else:
         reason = "its content isn't what its name says"
     _log.warning("stored profile damaged", blob=str(name), reason=reason)
     return None
+
+
+def _may_be_of(said_nanos: int, stored_nanos: int) -> bool:
+    """Return whether a profile that says a time may be stored with another one, both in ns since 1970.
+
+    It is stored with the time at which it came if it said none, as in 1970, or one that was too far ahead.
+    """
+    return said_nanos >= stored_nanos or 0 <= said_nanos < END_OF_1970
 
 
 def _log_restored(name: BlobName, source: str) -> None:

@@ -1,6 +1,6 @@
 """Submits: the way of a profile from a request to the disk, the same for every API and every size.
 
 Start with `submits.Submits`, which the routes call. A `body` is read within bounds, validated in a worker
-together with others, and `commit` stores and counts it, many at once. `captures` takes profiles from targets,
-for the pages.
+together with others, and `commit` stores and counts it, many at once; `clocks` knows the senders whose times
+can't be right. `captures` takes profiles from targets, for the pages.
 """

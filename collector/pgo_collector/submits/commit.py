@@ -17,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -40,6 +41,7 @@ from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import BlobName, Identity, Series, inputs_name
 from pgo_collector.store.store import Store, not_stored
+from pgo_collector.submits.clocks import Clocks
 from pgo_collector.traces.spans import Place, place, shared, span
 
 # How often profiles are tried together, and the longest pause before a further try.
@@ -56,7 +58,8 @@ T = TypeVar("T")
 class Submission(NamedTuple):
     """A validated profile to store: its bytes, or the file in incoming/ that they are in.
 
-    A profile that doesn't say when it was taken gets the time `created_nanos`, or else the present time.
+    A profile that doesn't say when it was taken gets the time `created_nanos`, or else the present time. One
+    that says a time too far after now gets the present time, too: its sender's clock is ahead.
     """
 
     content: bytes | Path
@@ -64,24 +67,42 @@ class Submission(NamedTuple):
     facts: Facts
     created_nanos: int | None = None
 
+    @property
+    def said_nanos(self) -> int:
+        """Return when it was taken by its sender's clock, in ns since 1970; 0 if the sender doesn't say."""
+        return self.facts.time_nanos or self.created_nanos or 0
+
+    def time_until(self, latest: float) -> int:
+        """Return when it was taken, in ns since 1970; 0 if that is after `latest`, or not known."""
+        return self.said_nanos if self.said_nanos <= latest else 0
+
 
 class Submitted(NamedTuple):
     """A stored profile: its facts, its name, and whether it wasn't stored before.
 
-    The name is that of its own blob, even if a combined blob counts the profile.
+    The name is that of its own blob, even if a combined blob counts the profile. `seconds_off` says by how
+    much the sender's clock is ahead, negative if it is behind: see `Clocks.note`.
     """
 
     facts: Facts
     name: BlobName
     is_new: bool
+    seconds_off: float = 0.0
 
 
 class Commits:
     """Stores validated profiles; those that are added at the same time share syncs and a transaction."""
 
-    def __init__(self, store: Store, *announcers: Announce) -> None:
-        """Take the store; `announcers` make the events of stored profiles."""
-        self.group_commit = GroupCommit(store.blobs, store.catalog, announcers)
+    def __init__(
+        self, store: Store, *announcers: Announce, most_ahead: float = inf, keep_days: float = inf
+    ) -> None:
+        """Take the store; `announcers` make the events of stored profiles.
+
+        `most_ahead` is how far after now a profile may say that it was taken, in seconds, and `keep_days` how
+        long retention keeps it.
+        """
+        self.clocks = Clocks(keep_days)
+        self.group_commit = GroupCommit(store.blobs, store.catalog, announcers, most_ahead)
         self._store = store
         self._queue = _Queue()
         self.expecting = self._queue.expecting
@@ -96,9 +117,12 @@ class Commits:
         self._queue.put(_Waiting(submission, future, place(), time.monotonic_ns()))
         self._store.writer.submit(self._commit_waiting, future.get_loop())
         try:
-            return await future
+            stored = await future
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("profile", error) from error
+        time_nanos = stored.name.identity.time_nanos
+        off = self.clocks.note(submission.series, submission.said_nanos, time_nanos)
+        return stored._replace(seconds_off=off) if off else stored
 
     def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
         """Store the profiles that wait, if an earlier call for one of them hasn't stored them all."""
@@ -224,7 +248,7 @@ class _NoneStored(Exception):
 
 
 class UndatedTimes:
-    """Times of profiles that don't say when they were taken, while they are being stored.
+    """Times of profiles that don't say when they were taken, or a time too far ahead, while they are stored.
 
     Such a profile gets the time at which it comes, which its blob has in its name. If the attempt to store it
     fails in the end, its blob may stay, and a retry must not make a second one under another time: so the
@@ -266,10 +290,13 @@ def _undated_object(series: Series, digest: str) -> str:
 class GroupCommit:
     """Stores validated profiles, on the thread that makes all changes: see `Store.write`."""
 
-    def __init__(self, blobs: Blobs, catalog: Catalog, announcers: Sequence[Announce]) -> None:
+    def __init__(
+        self, blobs: Blobs, catalog: Catalog, announcers: Sequence[Announce], most_ahead: float
+    ) -> None:
         self._blobs = blobs
         self._catalog = catalog
         self._announcers = announcers
+        self._most_ahead_nanos = most_ahead * 10**9
         self._undated = UndatedTimes(blobs.storage)
 
     def commit(self, submissions: Sequence[Submission]) -> list[Submitted | Exception]:
@@ -305,14 +332,24 @@ class GroupCommit:
         it may have been committed all the same. Raises _Conflict if it may be tried again.
         """
         names: list[BlobName] = []
+        latest = time.time_ns() + self._most_ahead_nanos
         new: dict[BlobName, Submission] = {}
         failures: dict[BlobName, Exception] = {}
         changed: Counter[Owner] = Counter()
         stored: list[tuple[BlobName, Facts]] = []
         try:
             with suppress(_NoneStored), self._catalog.writing(changed, new=changed) as connection:
-                names += self._names(connection, submissions)
-                counting, known = read_counting(connection, names)
+                named = self._names(connection, submissions, latest)
+                counting, known, first = read_counting(connection, named)
+                # The same bytes say the same time, so they were stored when that was still too far ahead.
+                moved = {
+                    name: name._replace(identity=name.identity._replace(time_nanos=first[name]))
+                    for name, submission in zip(named, submissions, strict=True)
+                    if counting[name] is None and name in first and submission.facts.time_nanos
+                }
+                if moved:
+                    counting |= read_counting(connection, [*moved.values()]).blobs
+                names += (moved.get(name, name) for name in named)
                 firsts = dict(zip(reversed(names), reversed(submissions), strict=True))
                 new = {name: firsts[name] for name in reversed(firsts) if counting[name] is None}
                 changed.update(name.series[:2] for name in new)
@@ -327,9 +364,7 @@ class GroupCommit:
                     event for each in self._announcers for known in stored for event in each(*known)
                 ]:
                     add_events(connection, events)
-            if undated := [
-                name for name, facts in stored if not (facts.time_nanos or new[name].created_nanos)
-            ]:
+            if undated := [name for name, _ in stored if not new[name].time_until(latest)]:
                 self._undated.drop(undated)
         except SQLAlchemyError as error:
             if fault_of(error) is Fault.CONFLICT:
@@ -362,13 +397,16 @@ class GroupCommit:
             raise _NoneStored
         remove_profiles(connection, failed)
 
-    def _names(self, connection: sa.Connection, submissions: Sequence[Submission]) -> list[BlobName]:
+    def _names(
+        self, connection: sa.Connection, submissions: Sequence[Submission], latest: float
+    ) -> list[BlobName]:
         """Return the name of each profile.
 
-        One that has no time gets the one that the same bytes were stored with, if they were: it is a retry.
+        One that has no time, or one after `latest`, gets the one that the same bytes were stored with, if
+        they were: it is a retry.
         """
         keys = [(each.series, each.facts.digest) for each in submissions]
-        times = [each.facts.time_nanos or each.created_nanos or 0 for each in submissions]
+        times = [each.time_until(latest) for each in submissions]
         # Sorted, so that two transactions with the same profiles wait for each other, and not both for ever.
         undated = sorted({key for key, time_nanos in zip(keys, times, strict=True) if not time_nanos})
         for series, digest in undated:

@@ -33,7 +33,7 @@ from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.merging.collection import Collection
 from pprof_merge.merging.incremental import Contribution
-from pprof_merge.merging.origins import GivenLabels
+from pprof_merge.merging.origins import GivenLabels, Origin
 from pprof_merge.profile import Header, Profile
 
 # Measured on real profiles (docs/report.md): likeness to the rest was 0.7 or more within one program, across
@@ -44,6 +44,8 @@ _MIN_CALLS = 50
 # Instances and versions come from profiles: at most this many of each are listed, each cut to this length.
 _MAX_LISTED = 10_000
 _MAX_TEXT = 300
+# A clock that is ahead by less is right, and so many others are listed.
+_CLOCK_NANOS, _MOST_CLOCKS = 60 * 10**9, 100
 # The label of profiles whose functions got start lines from elsewhere; what each of its values stands for.
 _START_LINES = "start_lines"
 _SOURCES = {"joined": "go_profiles", "symbols": "symbols"}
@@ -81,6 +83,18 @@ class Times:
     unknown: int
     oldest: Moment | None
     newest: Moment | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClockAhead:
+    """An instance whose clock is ahead, as the times of some of its profiles tell, and by how much at most.
+
+    The instance is empty for profiles without one.
+    """
+
+    instance: str
+    profiles: int
+    ahead_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +160,10 @@ class Report:
     """The report on a merge; its JSON has these fields.
 
     `totals` has the sum of each sample type. `instances` and `versions` have the number of profiles of each,
-    10,000 entries at most. `outliers`, `coverage` and `against` are None if the compiler refuses the merge;
-    `coverage` and `against` are also None if they weren't asked for. `kept_apart` is None if nothing was, and
-    `joined` if no profile was; `gain` is None if it isn't
-    CPU time.
+    10,000 entries at most, and `clocks` the 100 instances whose clocks are furthest ahead. `outliers`,
+    `coverage` and `against` are None if the compiler refuses the merge; `coverage` and `against` are also
+    None if they weren't asked for. `kept_apart` is None if nothing was, and `joined` if no profile was;
+    `gain` is None if it isn't CPU time.
     """
 
     go: Verdict
@@ -160,6 +174,7 @@ class Report:
     instances: dict[str, int]
     versions: dict[str, int]
     times: Times
+    clocks: list[ClockAhead]
     outliers: Outliers | None
     coverage: Coverage | None
     against: Comparison | None
@@ -188,11 +203,16 @@ class ReportOptions:
 
 
 class ReportedProfile(NamedTuple):
-    """A profile in the merge: its number in the collection, its name, and the labels given with it."""
+    """A profile in the merge: its number in the collection, its name, and the labels given with it.
+
+    `stored_nanos` is the time that it is stored with, in ns since 1970, if it isn't stored with its own. A
+    collector does so if its own is too far after that at which it came.
+    """
 
     number: int
     name: str
     told: GivenLabels = MappingProxyType({})
+    stored_nanos: int | None = None
 
 
 def report(
@@ -224,6 +244,11 @@ def report(
                 overlap_of_edges(traced.edges, against), moved_functions(traced.edges, against)
             )
     instances = _counts(origin.instances for origin in origins)
+    said = [collection.header(number).time_nanos for number in numbers]
+    stored = [
+        time if one.stored_nanos is None else one.stored_nanos
+        for one, time in zip(reported, said, strict=True)
+    ]
     lost = None if covered is None else covered.functions.missing
     return Report(
         go=verdict,
@@ -236,7 +261,8 @@ def report(
         duration_nanos=profile.header.duration_nanos,
         instances=instances,
         versions=_counts(origin.versions for origin in origins),
-        times=_times([collection.header(number).time_nanos for number in numbers], now_nanos),
+        times=_times([*map(min, said, stored)], now_nanos),
+        clocks=_clocks(said, stored, now_nanos, origins),
         outliers=outliers,
         coverage=covered,
         against=compared,
@@ -314,6 +340,20 @@ def _times(times: Sequence[int], now_nanos: int) -> Times:
         oldest=_moment(known[0], now_nanos) if known else None,
         newest=_moment(known[-1], now_nanos) if known else None,
     )
+
+
+def _clocks(
+    said: Sequence[int], stored: Sequence[int], now_nanos: int, origins: Sequence[Origin]
+) -> list[ClockAhead]:
+    """Return the instances with profiles that say a later time than they are stored with, or than now."""
+    found: dict[str, list[int]] = {}
+    for at, kept, origin in zip(said, stored, origins, strict=True):
+        ahead = at - min(kept, now_nanos) if at else 0
+        if at > kept or ahead >= _CLOCK_NANOS:
+            for instance in origin.instances or (b"",):
+                found.setdefault(_text(instance), []).append(ahead // 1_000_000_000)
+    clocks = [ClockAhead(instance, len(seconds), max(seconds)) for instance, seconds in found.items()]
+    return sorted(clocks, key=lambda clock: (-clock.ahead_seconds, clock.instance))[:_MOST_CLOCKS]
 
 
 def _moment(time_nanos: int, now_nanos: int) -> Moment:

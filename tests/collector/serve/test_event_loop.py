@@ -124,6 +124,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 warming=warming,
                 upkeep=Upkeep(store, opened.tasks, locks, settings, TrustedClock()),
                 background=background,
+                clocks=opened.commits.clocks,
             )
             metrics.register_gauges(gauges)
             transport = httpx.ASGITransport(create_app(settings, dependencies))

@@ -179,6 +179,32 @@ def test_days_and_ages(real: Real) -> None:
     assert (alone.days, alone.unknown, alone.oldest, alone.newest) == ({}, 1, None, None)
 
 
+def test_instances_whose_clocks_are_ahead_are_named(real: Real) -> None:
+    (profile, *_) = real("etl-")
+    second = 10**9
+    kept = [
+        ("right", NOW - DAY, NOW - DAY),
+        ("a little", NOW + 59 * second, NOW + 59 * second),
+        ("unbounded", NOW + 90 * second, NOW + 90 * second),
+        ("b", NOW + DAY, NOW - DAY),
+        ("b", NOW + 3 * DAY, NOW - 2 * DAY),
+        ("undated", 0, NOW),
+        ("", NOW + 5 * second, NOW),
+    ]
+    profiles = collected([edited(profile, at(said)) for _, said, _ in kept])
+    subjects = [
+        ReportedProfile(number, "", {"instance": instance} if instance else {}, stored)
+        for number, (instance, _, stored) in enumerate(kept)
+    ]
+    found = report(profiles, subjects, NOW, ReportOptions())
+    assert [(each.instance, each.profiles, each.ahead_seconds) for each in found.clocks] == [
+        ("b", 2, 5 * DAY // second), ("unbounded", 1, 90), ("", 1, 5),
+    ]  # fmt: skip
+    assert found.times.newest is not None
+    assert found.times.newest.age_seconds == -90
+    assert found.times.unknown == 1
+
+
 @pytest.mark.parametrize("time_nanos", [1, -1, (1 << 63) - 1, -(1 << 63)])
 def test_any_time_is_a_time(real: Real, time_nanos: int) -> None:
     assert report_on([edited(real("etl-")[0], at(time_nanos))]).times.unknown == 0

@@ -19,6 +19,8 @@ from tools.site.reference.settings import settings_page
 from tools.site.reference.trackers import PAGE, with_trackers
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reference"
+# In 2262, after any now: the latest time that a profile can have, in ns since 1970.
+_AHEAD = (1 << 63) - 1
 
 
 def files() -> dict[Path, str]:
@@ -28,7 +30,7 @@ def files() -> dict[Path, str]:
         Server(Path(home), {"PGOF_METRICS_OPEN": "true"}) as server,
     ):
         # One of each outcome, so that every metric has a sample.
-        for content in (profile_of("a"), profile_of("a"), b"no profile"):
+        for content in (profile_of("a"), profile_of("a"), b"no profile", profile_of("a", time_nanos=_AHEAD)):
             server.submit(content)
         server.merge()
         document = server.client.get("/v1/openapi.json").json()

@@ -12,7 +12,7 @@ from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import NoSuchProfile, NothingSelected, ParameterInvalid
-from pgo_collector.http.answers import merge_download
+from pgo_collector.http.answers import clock_headers, merge_download
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.routing import Routes
 from pgo_collector.merges.making import OpenMerge
@@ -54,7 +54,8 @@ def add_submit_routes(routes: Routes, submits: Submits) -> None:
     async def submit(request: Request) -> Response:
         series, created_nanos = series_of(request), created_nanos_of(request)
         submitted = await submits.submit(request, series, created_nanos, may_be_empty=False)
-        return Envelope(profile_entry(submitted.name))
+        headers = clock_headers(submitted.seconds_off)
+        return Envelope(profile_entry(submitted.name), headers=headers)
 
 
 def add_profile_routes(routes: Routes, merges: Merges) -> None:
