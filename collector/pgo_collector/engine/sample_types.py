@@ -120,7 +120,7 @@ def draw_stacks(
         stacks, *bases = (WeighedStacks.joined([*map(read_stacks, files)], budget) for files in sides)
         for base in bases:
             stacks = stacks.beside(base, budget)
-        if stacks.values.sum(axis=0, dtype=np.float64).max(initial=0) > _LARGEST_SUM:
+        if stacks.sizes.sum(axis=0, dtype=np.float64).max(initial=0) > _LARGEST_SUM:
             raise NotOfThisProfile(f"{_FLAME_GRAPH}its values add up to more than 64 bits hold")
         least = 0.0 if len(stacks.rows) <= _FEW_FRAMES else 1 / most
         graph = FlameGraph.of(stacks, FlameView(least=least, most=most))

@@ -23,6 +23,7 @@ from pprof_merge.analysis import (
     difference_interval,
     share_of,
     stacks_of,
+    totals_of,
 )
 from pprof_merge.arrays import Int64s
 from pprof_merge.heap import trim_after
@@ -152,7 +153,7 @@ def _half(inputs: MergeInputs, numbers: Int64s, budget: Budget) -> _Half | None:
     return _Half(
         sample_type=profile.header.sample_types[column],
         samples=count_samples(profile, column),
-        total=int(values.sum()),
+        total=int(totals_of(profile)[column]),
         flat=[
             (stacks.frames[row], value) for row, value in zip(seen.tolist(), flat[seen].tolist(), strict=True)
         ],
@@ -161,8 +162,8 @@ def _half(inputs: MergeInputs, numbers: Int64s, budget: Budget) -> _Half | None:
 
 def _largest(table: Mapping[str, int], every: int) -> dict[str, int]:
     """Return the largest values, those of names that are too long in all left out."""
-    positive = [name for name, value in table.items() if value > 0]
-    largest = sorted(positive, key=lambda name: (-table[name], name))[:MOST_NAMES]
+    filled = [name for name, value in table.items() if value]
+    largest = sorted(filled, key=lambda name: (-abs(table[name]), name))[:MOST_NAMES]
     sizes = accumulate(map(len, largest))
     return {
         name: table[name] * every

@@ -23,6 +23,7 @@ from pprof_merge.analysis import (
     count_samples,
     default_column,
     focus_latency,
+    totals_of,
     without_dropped_frames,
 )
 from pprof_merge.arrays import Int64s
@@ -321,7 +322,7 @@ def _around(merged: _Merged, name: str, focus: Focus, view: FlameView, budget: B
         callers, callees = (FlameGraph.of(part, view) for part in stacks.around(name))
         names = {*callers.names, *callees.names}
         server_budget(budget).check(sum(map(len, names)), _ADVICE)
-    return Around(callers, callees, int(stacks.values.sum()))
+    return Around(callers, callees, int(stacks.sizes.sum()))
 
 
 class _Merged(NamedTuple):
@@ -354,7 +355,7 @@ def _merged(inputs: MergeInputs, focus: Focus) -> _Merged | None:
     if column is None:
         return None
     some = without_dropped_frames(focus_latency(profile, focus.latencies))
-    return _Merged(focus.patterns.apply(some), column, int(some.samples.values[:, column].sum()))
+    return _Merged(focus.patterns.apply(some), column, int(totals_of(some)[column]))
 
 
 def read_stacks(part: Path) -> WeighedStacks:

@@ -41,7 +41,7 @@ class Flame:
     @property
     def matched_share(self) -> float:
         """Return the share of the whole that the search found, from 0 to 1: the mean over the sides."""
-        sides = zip(self.graph.matched.tolist(), self.graph.total[0].tolist(), strict=True)
+        sides = zip(self.graph.matched.tolist(), self.graph.size[0].tolist(), strict=True)
         shares = [share_of(found, whole) for found, whole in sides if whole]
         return sum(shares) / max(len(shares), 1)
 
@@ -110,7 +110,7 @@ async def _only_result(fleet: Fleet, found: Found, task: Callable[..., T], *argu
 
 def flame_answer(flame: Flame, reading: StackReading, search: str) -> FlameGraphAnswer:
     """Return a flame graph as an answer: its calls, callers before callees, and what a search found."""
-    graph, (whole, *base) = flame.graph, flame.graph.total[0].tolist()
+    graph, (whole, *base) = flame.graph, flame.graph.size[0].tolist()
     columns = zip(
         graph.names,
         graph.parent.tolist(),

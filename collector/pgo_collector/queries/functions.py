@@ -102,7 +102,7 @@ def function_of(found: FleetUse, n_rows: int, links: SourceLinks, version: str =
     """
     use = found.use
     total = use.total
-    lines = sorted(use.lines.items(), key=lambda row: (-row[1].cum, -row[1].flat, row[0]))
+    lines = sorted(use.lines.items(), key=lambda row: (-abs(row[1].cum), -abs(row[1].flat), row[0]))
     return Function(
         name=found.name,
         sample_type=SampleType.of(found.sample_type),
@@ -135,7 +135,7 @@ def names_of(answer: Function) -> Sequence[str]:
 
 
 def _calls(calls: Mapping[str, Call], total: int, n_rows: int) -> list[FunctionCall]:
-    rows = sorted(calls.items(), key=lambda row: (-row[1].value, row[0]))[:n_rows]
+    rows = sorted(calls.items(), key=lambda row: (-abs(row[1].value), row[0]))[:n_rows]
     return [
         FunctionCall(name=name, value=call.value, share=share_of(call.value, total), inlined=call.is_inlined)
         for name, call in rows
@@ -143,7 +143,7 @@ def _calls(calls: Mapping[str, Call], total: int, n_rows: int) -> list[FunctionC
 
 
 def _line(place: Place, line: LineUse, total: int, source: str | None) -> FunctionLine:
-    inlined = sorted(line.inlined.items(), key=lambda row: (-row[1], row[0]))[:_MAX_INLINED]
+    inlined = sorted(line.inlined.items(), key=lambda row: (-abs(row[1]), row[0]))[:_MAX_INLINED]
     return FunctionLine(
         file=place.file,
         line=place.line,

@@ -180,7 +180,7 @@ def _rows(surveys: dict[str, Survey], by: Grouping, n_rows: int, search: str) ->
     for survey in surveys.values():
         sums.update(survey.tables.get(by, {}))
     names = [name for name in sums if _is_found(name, search)]
-    names.sort(key=lambda name: (-sums[name], name))
+    names.sort(key=lambda name: (-abs(sums[name]), name))
     return [
         FleetRow(
             name=name,
@@ -192,7 +192,7 @@ def _rows(surveys: dict[str, Survey], by: Grouping, n_rows: int, search: str) ->
                     for service, survey in surveys.items()
                     if (value := survey.tables.get(by, {}).get(name, 0))
                 ),
-                key=lambda each: (-each.flat, each.service),
+                key=lambda each: (-abs(each.flat), each.service),
             )[:_MOST_SERVICES_A_ROW],
         )
         for name in names[:n_rows]

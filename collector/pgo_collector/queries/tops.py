@@ -73,6 +73,6 @@ def _services_of(fleet: FleetTable, rows: list[int], sort: TopOrder) -> dict[int
                 )
             )
     for values in services.values():
-        values.sort(key=lambda value: (-getattr(value, sort), value.service))
+        values.sort(key=lambda value: (-abs(getattr(value, sort)), value.service))
         del values[_MAX_SERVICES_A_ROW:]
     return services

@@ -92,7 +92,7 @@ def drawing_of(flame: Flame, search: str, look: Look = _PLAIN) -> Drawing:
         root_share=float(graph.weight[graph.root]),
         matched=flame.matched_share,
         n_matches=graph.n_matches,
-        part=share_of(int(graph.total[0, 0]), flame.whole),
+        part=share_of(int(graph.size[0, 0]), flame.whole),
     )
 
 
@@ -101,7 +101,7 @@ class _Drawer:
         self._graph = graph
         self._look = look
         self._sample_type = sample_type
-        self._whole = graph.total[0].tolist()
+        self._whole = graph.size[0].tolist()
         self._callers = graph.chain(graph.root)[:-1]
         self._package = [_package_of(name, look.by) for name in graph.names]
 

@@ -1,14 +1,14 @@
 """Analysis: pure functions from a merged profile to what a person or a build wants to know of it.
 
 `stacks` lists the frames of each sample, `grouping` names a frame's function, package, file or line;
-`top_table`, `diff`, `weighed_stacks`, `flame_graph` and `timeline` build on both, and `noise` says how far a
-difference can be trusted. `latency` reads the histograms in the profiles of latency trackers. `edges` and
-`compiler` find the weighted calls that Go's compiler reads, and `call_edges` has them as arrays;
-`edge_overlap`, `coverage`, `outliers` and `build_report` build on it. `function_use` is what one
-function takes, from its callers to its lines. `rules` removes functions from a profile, `focus` keeps some of
-its samples or frames, and `sample_types` some of its values; `dropped_frames` leaves out what the profile
-itself wants left out. `gain` says how much faster a program became. `units` knows what the units of values
-are.
+`top_table`, `diff`, `weighed_stacks`, `flame_graph` and `timeline` build on both, `totals` has what shares
+are of, and `noise` says how far a difference can be trusted. `latency` reads the histograms in the profiles
+of latency trackers. `edges` and `compiler` find the weighted calls that Go's compiler reads, and `call_edges`
+has them as arrays; `edge_overlap`, `coverage`, `outliers` and `build_report` build on it. `function_use` is
+what one function takes, from its callers to its lines. `rules` removes functions from a profile, `focus`
+keeps some of its samples or frames, and `sample_types` some of its values; `dropped_frames` leaves out what
+the profile itself wants left out. `gain` says how much faster a program became. `units` knows what the units
+of values are.
 
 Others use the names in `__all__`, which are imported on first use.
 """
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.stacks import Frame, default_column, stacks_of
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
+    from pprof_merge.analysis.totals import totals_of
     from pprof_merge.analysis.units import Unit, unit_called
     from pprof_merge.analysis.weighed_stacks import WeighedStacks
 
@@ -54,6 +55,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "Usage",
     "diff_tables",
     "share_of",
+    "totals_of",
     "GROUPINGS",
     "NAMES_OF_FRAMES",
     "Grouping",
@@ -134,6 +136,7 @@ __getattr__ = on_first_use(
         "stacks": ["Frame", "default_column", "stacks_of"],
         "timeline": ["Timeline"],
         "top_table": ["TopOrder", "TopSum", "TopTable"],
+        "totals": ["totals_of"],
         "units": ["Unit", "unit_called"],
         "weighed_stacks": ["WeighedStacks"],
     },

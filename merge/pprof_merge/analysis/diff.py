@@ -57,5 +57,5 @@ def usage_by_name(table: TopTable) -> dict[str, Usage]:
 
 
 def share_of(value: int, total: int) -> float:
-    """Return a value's share of a total; 0 if the total is 0."""
-    return value / total if total else 0.0
+    """Return the share of a value, whatever its sign, of a total; 0 if the total is 0."""
+    return abs(value / total) if total else 0.0

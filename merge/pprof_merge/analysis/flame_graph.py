@@ -46,10 +46,12 @@ class FlameGraph:
 
     The first node is the whole graph: its `parent` (n) is -1 and its key 0. `key` (n) identifies a chain of
     names in any graph. `own` (n, n_sides) is the value of the stacks that end at the node, `total` (n,
-    n_sides) that of all stacks through it. `weight` (n) is the node's share of the whole, the mean over the
-    sides. `root` is the node that the view shows; besides the nodes below it the graph has only its callers.
-    `matched` (n_sides) is the value of the stacks below the root in which a name matches the search, and
-    `n_matches` the number of these names; `is_match` (n) says whether the node's own name matches.
+    n_sides) that of all stacks through it; `own_size` and `size` are the same without the values' signs, as
+    the difference of two profiles has them. `weight` (n) is the node's share of the whole by its size, the
+    mean over the sides. `root` is the node that the view shows; besides the nodes below it the graph has only
+    its callers. `matched` (n_sides) is the value of the stacks below the root in which a name matches the
+    search, and `n_matches` the number of these names; `is_match` (n) says whether the node's own name
+    matches.
     """
 
     names: list[str]
@@ -57,6 +59,8 @@ class FlameGraph:
     key: UInt64s
     own: Int64s
     total: Int64s
+    own_size: Int64s
+    size: Int64s
     weight: Floats
     root: int
     is_match: Bools
@@ -137,7 +141,12 @@ class _Builder:
     def __init__(self, stacks: WeighedStacks, view: FlameView, name_keys: UInt64s) -> None:
         self._stacks = stacks
         self._view = view
-        self._whole = stacks.values.sum(axis=0, keepdims=True)
+        # For each side the values, and then their sizes if any is negative.
+        self._values = stacks.values
+        if (stacks.values < 0).any():
+            self._values = np.concatenate((stacks.values, stacks.sizes), axis=1)
+        self._sides = stacks.values.shape[1]
+        self._whole = self._values.sum(axis=0, keepdims=True)
         self._name_keys = name_keys
         # The nodes of each level; then the stacks that reach the current level, and the node of each.
         self._parent = [np.full(1, -1, np.int64)]
@@ -190,8 +199,10 @@ class _Builder:
             names=[self._stacks.names[row] if row >= 0 else "" for row in name[kept].tolist()],
             parent=renumbered[parent[kept]],
             key=key[kept],
-            own=own[kept],
-            total=total[kept],
+            own=own[kept, : self._sides],
+            total=total[kept, : self._sides],
+            own_size=own[kept, -self._sides :],
+            size=total[kept, -self._sides :],
             weight=weight[kept],
             root=int(renumbered[self._root]),
             is_match=np.append(is_match, False)[name[kept]],
@@ -206,8 +217,8 @@ class _Builder:
         name = stacks.rows[stacks.offsets[active] + depth]
         distinct, inverse = np.unique(self._node * len(stacks.names) + name, return_inverse=True)
         parent, name = np.divmod(distinct, len(stacks.names))
-        total = np.zeros((len(distinct), stacks.values.shape[1]), np.int64)
-        np.add.at(total, inverse, stacks.values[active])
+        total = np.zeros((len(distinct), self._values.shape[1]), np.int64)
+        np.add.at(total, inverse, self._values[active])
         np.subtract.at(self._own[-1], parent - first, total)
         self._parent.append(parent)
         self._name.append(name)
@@ -219,10 +230,11 @@ class _Builder:
 
     def _weights(self, total: Int64s) -> Floats:
         """Return each node's share of the whole, (n_nodes): the mean over the sides whose sum isn't 0."""
-        sides = np.flatnonzero(self._whole[0])
+        sizes, whole = total[:, -self._sides :], self._whole[:, -self._sides :]
+        sides = np.flatnonzero(whole[0])
         if not len(sides):
             return np.zeros(len(total))
-        weights: Floats = (total[:, sides] / self._whole[:, sides]).mean(axis=1)
+        weights: Floats = (sizes[:, sides] / whole[:, sides]).mean(axis=1)
         return weights
 
     def _kept(self, parent: Int64s, weight: Floats) -> Int64s:

@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from pprof_merge.analysis.stacks import Frame, Stacks, stacks_of
+from pprof_merge.analysis.totals import totals_of
 from pprof_merge.arrays import Bools, Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.profile import Profile
@@ -58,7 +59,7 @@ class LineUse:
 class FunctionUse:
     """The use of the functions with one name, for one sample type.
 
-    `total` is the sum of all samples, `flat` and `cum` are as in `TopTable`. `callers` and `callees` don't
+    `total` is that of all samples, `flat` and `cum` are as in `TopTable`. `callers` and `callees` don't
     have the function itself. `is_known` says whether any call has the name; if none has it, `similar` are
     the shortest names that contain it.
     """
@@ -80,7 +81,7 @@ class FunctionUse:
         """
         stacks = stacks_of(profile, budget)
         values = profile.samples.values[:, column]
-        use = cls(total=int(values.sum()))
+        use = cls(total=int(totals_of(profile)[column]))
         names: dict[str, int] = {}
         name_of = np.array([names.setdefault(frame.name, len(names)) for frame in stacks.frames], np.int64)
         is_used = stacks.used()

@@ -14,6 +14,7 @@ from math import sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
+from pprof_merge.analysis.totals import totals_of
 from pprof_merge.profile import Profile, ValueType
 
 # Tables have up to a thousand rows: of 100 that have not changed, about 1 is taken for changed.
@@ -37,18 +38,18 @@ class Interval(NamedTuple):
 def count_samples(profile: Profile, column: int) -> int | None:
     """Return how many samples a profiler took for the values of one sample type; None if that isn't known.
 
-    It is the sum of `samples/count` where the profile has it. Else it is the value over the period, where
+    It is the total of `samples/count` where the profile has it. Else it is the value over the period, where
     both have one unit, as in a heap profile's `inuse_space/bytes` with a period of 512 KiB. Other values,
     such as delays of contended locks or numbers of objects, don't say how many samples are behind them. A
     period of 1, as latency trackers state it, means that nothing is sampled.
     """
-    header, values = profile.header, profile.samples.values
+    header, totals = profile.header, totals_of(profile)
     if _SAMPLES in header.sample_types:
-        return max(0, int(values[:, header.sample_types.index(_SAMPLES)].sum()))
+        return max(0, int(totals[header.sample_types.index(_SAMPLES)]))
     unit = header.sample_types[column].unit
     if header.period <= 1 or unit != header.period_type.unit or unit == b"count":
         return None
-    return max(0, int(values[:, column].sum()) // header.period)
+    return max(0, int(totals[column]) // header.period)
 
 
 def difference_interval(now: float, n_now: int | None, base: float, n_base: int | None) -> Interval | None:

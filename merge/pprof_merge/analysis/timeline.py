@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,9 +10,11 @@ import numpy as np
 
 from pprof_merge.analysis.latency import ALL_LATENCIES, LatencyRange, samples_in
 from pprof_merge.analysis.stacks import Frame, stacks_of
+from pprof_merge.analysis.totals import are_of_base, total_sizes
 from pprof_merge.arrays import Bools, Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.merging.collection import Collection
+from pprof_merge.merging.incremental import Contribution
 from pprof_merge.profile import Header, Profile
 
 
@@ -44,16 +47,33 @@ class Timeline:
 
         Raises as `Collection.merge_traced` does, and OutputTooLarge if there are too many functions.
         """
-        merged, contributions = collection.merge_traced(numbers)
+        merged, contributions = collection.merge_traced(numbers, of_sizes=True)
         is_flat, is_cum = _chosen_samples(merged, is_chosen, budget)
         # What is in no sample has no latency.
         is_taken = np.append(samples_in(merged, latencies), latencies.is_everything)
         shape = (max(steps, default=-1) + 1, len(merged.header.sample_types))
         sums = [np.zeros(shape, np.int64) for _ in range(3)]
+        of_step: defaultdict[int, list[Contribution]] = defaultdict(list)
         for step, contribution in zip(steps, contributions, strict=True):
+            of_step[step].append(contribution)
             for found, chosen in zip(sums, (is_taken, is_flat & is_taken, is_cum & is_taken), strict=True):
                 found[step] += contribution.values[chosen[contribution.samples]].sum(axis=0)
+        is_of_base = np.append(are_of_base(merged), False)
+        if is_of_base.any() or any((each.values < 0).any() for each in contributions):
+            for step, every in of_step.items():
+                sums[0][step] = _total(every, is_taken, is_of_base)
         return cls(merged.header, *sums)
+
+
+def _total(contributions: Sequence[Contribution], is_taken: Bools, is_of_base: Bools) -> Int64s:
+    """Return the total of the merge of some profiles, (n_types), whose values may be negative."""
+    samples = np.concatenate([each.samples for each in contributions])
+    values = np.concatenate([each.values for each in contributions])
+    rows, row_of = np.unique(samples, return_inverse=True)
+    sums = np.zeros((len(rows), values.shape[1]), np.int64)
+    np.add.at(sums, row_of, values)
+    kept = is_taken[rows]
+    return total_sizes(sums[kept], is_of_base[rows[kept]])
 
 
 def _chosen_samples(
@@ -61,7 +81,7 @@ def _chosen_samples(
 ) -> tuple[Bools, Bools]:
     """Return whether the leaf, and whether any frame, of each sample is chosen: (n_samples + 1) each.
 
-    The last entry is False. The index -1 refers to it: a contribution has it for values that add up to 0 in
+    The last entry is False. The index -1 refers to it: a contribution has it for values that are all 0 in
     the merge, and so are in no sample.
     """
     stacks = stacks_of(profile, budget)

@@ -13,6 +13,7 @@ import numpy as np
 
 from pprof_merge.analysis.grouping import Grouping, named_slots
 from pprof_merge.analysis.stacks import Stacks, stacks_of
+from pprof_merge.analysis.totals import totals_of
 from pprof_merge.arrays import Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.profile import Profile
@@ -30,7 +31,8 @@ _ADVICE = "select fewer profiles, or profiles with fewer sample types"
 class TopTable:
     """The names that are in a sample, one a row, in no order: `flat` and `cum` are (n_names, n_types).
 
-    `total` (n_types) is the sum of all samples, including those without a stack.
+    `total` (n_types) is that of all samples, including those without a stack, by `totals_of`; shares are of
+    it.
     """
 
     names: list[str]
@@ -52,13 +54,15 @@ class TopTable:
         With a `column`, the table has this sample type only. Raises OutputTooLarge if making it takes more
         than the budget.
         """
-        values = profile.samples.values
+        values, total = profile.samples.values, totals_of(profile)
         if column is not None:
-            values = values[:, column : column + 1]
-        return cls._of_stacks(stacks_of(profile, budget), values, by, budget)
+            values, total = values[:, column : column + 1], total[column : column + 1]
+        return cls._of_stacks(stacks_of(profile, budget), values, total, by, budget)
 
     @classmethod
-    def _of_stacks(cls, stacks: Stacks, values: Int64s, by: Grouping, budget: Budget) -> TopTable:
+    def _of_stacks(
+        cls, stacks: Stacks, values: Int64s, total: Int64s, by: Grouping, budget: Budget
+    ) -> TopTable:
         stacks.check(budget)
         names, name_of = named_slots(stacks, by, budget)
         budget.check_rows(len(names) * values.shape[1], _CELL_BYTES, _ADVICE)
@@ -77,7 +81,7 @@ class TopTable:
                 np.add.at(cum[column], name, of_chunk[sample, column])
             is_seen[name] = True
         seen = np.flatnonzero(is_seen)
-        return cls([names[row] for row in seen.tolist()], flat[:, seen].T, cum[:, seen].T, values.sum(axis=0))
+        return cls([names[row] for row in seen.tolist()], flat[:, seen].T, cum[:, seen].T, total)
 
     @property
     def nbytes(self) -> int:
@@ -90,9 +94,9 @@ class TopTable:
         return TopTable(self.names, self.flat[:, one], self.cum[:, one], self.total[one])
 
     def order(self, column: int, by: TopOrder = "flat") -> list[int]:
-        """Return the rows in the order of -top: by this value, the largest first, by the other, by name."""
+        """Return the rows in the order of -top: by the size of this value, of the other, by name."""
         first, second = (self.flat, self.cum) if by == "flat" else (self.cum, self.flat)
-        firsts, seconds = first[:, column].tolist(), second[:, column].tolist()
+        firsts, seconds = np.abs(first[:, column]).tolist(), np.abs(second[:, column]).tolist()
         return sorted(range(len(self.names)), key=lambda row: (-firsts[row], -seconds[row], self.names[row]))
 
 

@@ -28,7 +28,7 @@ class WeighedStacks:
     """Stacks of names with their values, one a row, in one profile or in two that are compared (its sides).
 
     `rows` are rows of `names`, which are distinct; they are ragged by `offsets` (n + 1), the root first.
-    `values` is (n, n_sides), none below 0.
+    `values` is (n, n_sides).
     """
 
     names: list[str]
@@ -51,7 +51,6 @@ class WeighedStacks:
         `by` says what a name stands for. If recursion `is_collapsed`, a name that calls itself is there once;
         so is in any case a package or file that calls itself, since a call within it says nothing.
 
-        A negative value, as in the difference of two profiles, counts as 0: it has no width in a drawing.
         Raises OutputTooLarge if the stacks take more than the budget.
         """
         stacks = stacks_of(profile, budget)
@@ -64,7 +63,7 @@ class WeighedStacks:
             rows[begin : begin + len(chunk.rows)] = name_of[chunk.slots]
         if is_collapsed or by in _COLLAPSED:
             rows, offsets = _collapsed(rows, offsets)
-        values = np.maximum(profile.samples.values[:, column : column + 1], 0)
+        values = profile.samples.values[:, column : column + 1]
         return cls(names, rows, offsets, values)
 
     @classmethod
@@ -82,6 +81,11 @@ class WeighedStacks:
             lengths.append(np.diff(each.offsets))
         values = np.concatenate([np.zeros((0, 1), np.int64), *(each.values for each in every)])
         return cls(list(numbers), np.concatenate(rows), offsets_of(np.concatenate(lengths)), values)
+
+    @property
+    def sizes(self) -> Int64s:
+        """Return the widths of the stacks in a drawing: their values without the signs, (n, n_sides)."""
+        return np.abs(self.values)
 
     def beside(self, base: WeighedStacks, budget: Budget = UNBOUNDED) -> WeighedStacks:
         """Return these stacks followed by those of a base, with values (n, 2).

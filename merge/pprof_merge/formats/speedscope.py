@@ -51,7 +51,7 @@ def speedscope(profile: Profile, budget: Budget) -> Iterator[bytes]:
     texts = sum(len(stacks.frames[row].name) + len(stacks.frames[row].file) for row in used.tolist())
     budget.check(texts, _ADVICE)
     found = _sums(stacks, used, profile.samples.values)
-    weighed = found.totals > 0
+    weighed = np.abs(found.totals) > 0
     size = texts + int((weighed.sum(axis=1) * found.sizes).sum()) + int(weighed.sum())
     budget.check(size, _ADVICE)
     yield from budget.within(_document(profile, stacks.frames, used, found), _ADVICE)
@@ -112,7 +112,8 @@ def _sums(stacks: Stacks, used: Int64s, values: Int64s) -> _Paths:
 
 
 def _sampled(sample_type: ValueType, paths: list[bytes], totals: Int64s) -> Iterator[bytes]:
-    """Yield the JSON of one profile. The schema needs positive weights, so other stacks are left out."""
+    """Yield the JSON of one profile. The schema has positive weights, so a stack has its size."""
+    totals = np.abs(totals)
     weighed = np.flatnonzero(totals > 0)
     factor, unit = _unit(sample_type)
     # More may take more than 64 bits.

@@ -21,7 +21,7 @@ from pprof_merge.merging.numbered import NumberedProfiles
 from pprof_merge.merging.origins import GivenLabels, Origin, origins_of
 from pprof_merge.merging.segment import Mark, Segment
 from pprof_merge.merging.selection import AllProfiles, SelectedProfiles
-from pprof_merge.merging.sums import PlainSums, Sums
+from pprof_merge.merging.sums import PlainSums, SizeSums, Sums
 from pprof_merge.merging.weighing import weighted_sums
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, Weighting
 from pprof_merge.profile import Header, Profile, ValueType
@@ -142,7 +142,7 @@ class Collection:
         return self._select(numbers).times
 
     def totals(self, numbers: Iterable[int], sample_type: ValueType) -> Int64s:
-        """Return the sum of the values of one sample type in each of these profiles (n,).
+        """Return the sum of the sizes of one sample type's values in each of these profiles (n,).
 
         All of them must have this sample type. Sums are wrapped at 64 bits.
         """
@@ -190,10 +190,15 @@ class Collection:
         merged.add(ordered)
         return merged.profile(depth)
 
-    def merge_traced(self, numbers: Iterable[int]) -> tuple[Profile, list[Contribution]]:
-        """Return the merge of these profiles, and what each of them contributes. Raises as `merge` does."""
+    def merge_traced(
+        self, numbers: Iterable[int], *, of_sizes: bool = False
+    ) -> tuple[Profile, list[Contribution]]:
+        """Return the merge of these profiles, and what each of them contributes. Raises as `merge` does.
+
+        The merge `of_sizes` adds up values without their signs, so it has the samples that cancel out, too.
+        """
         profiles = self._select(numbers)
-        merged = IncrementalMerge(self._dictionary)
+        merged = IncrementalMerge(self._dictionary, SizeSums() if of_sizes else None)
         merged.add(profiles.in_merge_order())
         return merged.profile(), [*merged.contributions(profiles)]
 

@@ -154,11 +154,11 @@ class SelectedProfiles:
             )
 
     def totals(self, sample_type: ValueType) -> Int64s:
-        """Return the sum of each profile's values of one sample type (n,). Every profile must have it."""
+        """Return the sum of the sizes of each profile's values of one sample type (n,). All must have it."""
         sums = [np.zeros(0, np.int64)]
         if len(self):
             for part in self.parts((sample_type,)):
-                before = np.concatenate((np.zeros(1, np.int64), np.cumsum(part.chunk.values[:, 0])))
+                before = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.abs(part.chunk.values[:, 0]))))
                 sums.append(np.diff(before[part.chunk.offsets]))
         return np.concatenate(sums)
 

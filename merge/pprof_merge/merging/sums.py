@@ -56,6 +56,14 @@ class PlainSums:
         return self._sums[stacks]
 
 
+class SizeSums(PlainSums):
+    """Sums of values without their signs."""
+
+    def add_column(self, column: int, stacks: Ints, values: Int64s) -> None:
+        """See `PlainSums`."""
+        super().add_column(column, stacks, np.abs(values))
+
+
 class WeightedSums:
     """Sums of profiles times factors: exact, and rounded once, to the nearest integer, half to even.
 

@@ -37,7 +37,8 @@ class Flamebearer:
     """The bars of a graph, level by level, from the left to the right.
 
     A bar is, for each side, its distance from the end of the bar before it, its total and its own value, and
-    then the index of its name. `totals` are those of the sides, and `max_self` is the largest own value.
+    then the index of its name. Values are without their signs, since they are widths. `totals` are those of
+    the sides, and `max_self` is the largest own value.
     """
 
     names: list[str]
@@ -51,7 +52,7 @@ class Flamebearer:
         called: defaultdict[int, list[int]] = defaultdict(list)
         for node, parent in enumerate(graph.parent.tolist()):
             called[parent].append(node)
-        own, total = graph.own.tolist(), graph.total.tolist()
+        own, total = graph.own_size.tolist(), graph.size.tolist()
         sides = range(len(total[0]))
         names: dict[str, int] = {TOTAL: 0}
         levels: list[list[int]] = []
