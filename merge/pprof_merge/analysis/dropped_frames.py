@@ -30,6 +30,8 @@ LONGEST_EXPRESSION = 10_000
 _EXPRESSION_MEMORY = 1 << 20
 # CPU time, in seconds, that the expressions may take for the names of one profile.
 _MOST_SECONDS = 1.0
+# Stacks are cut at most this many frames at a time, or one by one, since it takes much memory for each frame.
+_CHUNK_FRAMES = 1 << 18
 # The parentheses of a name; its arguments begin at the first that isn't one of the two longer texts.
 _PARENTHESES = re.compile(rb"\(anonymous namespace\)|operator\(\)|\(")
 
@@ -84,6 +86,8 @@ def _compiled(expression: bytes) -> Any:
         return re2.compile(b"^(%s)$" % expression, options)
     except re2.error:
         return None
+    finally:
+        re2.purge()  # its own cache would keep many
 
 
 def simplified(name: bytes) -> bytes:
@@ -116,15 +120,23 @@ def _cut_locations(locations: Locations, is_dropped: Bools) -> tuple[Locations, 
 
 def _cut_samples(samples: Samples, is_cut: Bools, is_gone: Bools) -> Samples:
     """Return the samples without the locations inside the outermost cut one with an uncut one around it."""
-    index = np.arange(len(samples.locations))
-    of_cut, lengths = is_cut[samples.locations], np.diff(samples.location_offsets)
-    root = _last_of_each(~of_cut, samples.location_offsets)
-    first = _last_of_each(of_cut & (index < np.repeat(root, lengths)), samples.location_offsets)
-    found = np.flatnonzero(first >= 0)
-    first[found] += is_gone[samples.locations[first[found]]]
-    is_kept = index >= np.repeat(first, lengths)
-    offsets: Int64s = offsets_of(is_kept)[samples.location_offsets]
-    return Samples(samples.values, samples.locations[is_kept], offsets, samples.labels)
+    every, offsets = samples.locations, samples.location_offsets
+    is_kept = np.empty(len(every), np.bool_)
+    kept = np.zeros(len(samples), np.int64)
+    begin = 0
+    while begin < len(samples):
+        end = int(np.searchsorted(offsets, offsets[begin] + _CHUNK_FRAMES, side="right")) - 1
+        end = max(end, begin + 1)
+        locations, own = every[offsets[begin] : offsets[end]], offsets[begin : end + 1] - offsets[begin]
+        index, lengths, of_cut = np.arange(len(locations)), np.diff(own), is_cut[locations]
+        root = _last_of_each(~of_cut, own)
+        first = _last_of_each(of_cut & (index < np.repeat(root, lengths)), own)
+        found = np.flatnonzero(first >= 0)
+        first[found] += is_gone[locations[first[found]]]
+        is_kept[offsets[begin] : offsets[end]] = index >= np.repeat(first, lengths)
+        kept[begin:end] = own[1:] - np.maximum(first, own[:-1])
+        begin = end
+    return Samples(samples.values, every[is_kept], offsets_of(kept), samples.labels)
 
 
 def _last_of_each(chosen: Bools, offsets: Int64s) -> Int64s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import permutations
 from time import process_time
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from pprof_merge.analysis import (
     Timeline,
     TopTable,
     WeighedStacks,
+    dropped_frames,
     focus_names,
     without_dropped_frames,
 )
@@ -191,6 +193,16 @@ def test_merges_carry_the_expressions_of_the_first(tmp_path: Path) -> None:
     assert top_of(merged) == go_top(merged, tmp_path, "cpu", "nanoseconds")
     assert top_of(merged)["f"] == (2 * UNIT, 2 * UNIT)
     assert top_of(merged)["free"] == (4 * UNIT, 4 * UNIT)
+
+
+def test_many_stacks_are_cut_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("main", "malloc", "f", "g")
+    stacks = {";".join(of): 1 for length in range(1, 5) for of in permutations(names, length)}
+    profile = decode(dropping(stacked({**stacks, "": 1}), "malloc|g"))
+    at_once = FORMATS["folded"].write(profile)
+    for size in (1, 3, 7):
+        monkeypatch.setattr(dropped_frames, "_CHUNK_FRAMES", size)
+        assert FORMATS["folded"].write(profile) == at_once
 
 
 def test_hostile_expressions_are_ignored_in_time() -> None:
