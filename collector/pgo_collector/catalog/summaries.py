@@ -203,7 +203,7 @@ def _values(
 ) -> LabelValues:
     """Return the values of a label in the series of the blobs, and in those from which roll-ups made them.
 
-    The values with the latest profiles come first, or the ones with the most.
+    The values with the latest profiles up to now come first, or the ones with the most.
     """
     chosen = [LABELS.c.key == key, selected(selection)]
     if search:
@@ -216,10 +216,11 @@ def _values(
     )
     found = sa.union(own, origins).subquery()  # a blob counts once for each of its values
     profiles, latest = sa.func.count(), sa.func.max(found.c.end_nanos)
+    until_now = sa.case((found.c.end_nanos <= time.time_ns(), found.c.end_nanos), else_=0)
     query = (
         sa.select(found.c.value, profiles, sa.func.min(found.c.time_nanos), latest, sa.func.count().over())
         .group_by(found.c.value)
-        .order_by(*([profiles.desc()] if is_by_number else []), latest.desc(), found.c.value)
+        .order_by(*([profiles.desc()] if is_by_number else []), sa.func.max(until_now).desc(), found.c.value)
         .limit(most)
     )
     rows = connection.execute(query).all()

@@ -9,9 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pgo_collector.catalog.summaries import Summaries
+from pgo_collector.model.selection import Selection
 from pprof_merge import inflate
 
 from tests.collector import datadog, exporting, profefe, pushing
+from tests.collector.catalog.test_fingerprint_cache import another
 from tests.collector.routes import test_parca as parca
 from tests.faults.stacks import DAY, SECOND, profile_of, tally
 from tests.server import Server
@@ -130,6 +133,24 @@ def test_one_stored_before_there_was_a_bound_decides_nothing(stopped: Server) ->
     counts = {name: int(count) for name, count in re.findall(r"(\w+) (\d+)$", weighed, re.MULTILINE)}
     assert counts["ahead"] == counts["new"]
     assert counts["old"] == pytest.approx(counts["new"] / 2, rel=0.01)
+
+
+def test_one_stored_before_there_was_a_bound_is_not_the_newest(stopped: Server) -> None:
+    stopped.environment["PGOF_CLOCK_AHEAD_SECONDS"] = "inf"
+    stopped.start()
+    for version, ahead in (("1", -DAY), ("2", -SECOND), ("3", YEAR)):
+        stopped.submit(
+            ahead_by(ahead, f"v{version}"), query={"service": "demo", "labels": f"version={version}"}
+        )
+    assert profefe.merged(stopped, limit="1") == {"v2": 1}
+    assert len(profefe.listed(stopped, type="cpu", limit="1")) == 1
+    assert len(profefe.listed(stopped, type="cpu", limit="3")) == 2
+    assert len(profefe.listed(stopped, type="cpu")) == 3
+    stopped.stop()
+    with another(stopped.data) as catalog:
+        found = Summaries(catalog).summary(Selection("demo", "cpu"))
+    assert found is not None
+    assert found.newest_version == "2"
 
 
 def _to_profefe(server: Server, profile: bytes) -> None:

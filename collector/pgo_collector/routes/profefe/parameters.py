@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from starlette.requests import Request
 
@@ -65,6 +66,8 @@ def _selection(request: Request, type_: str) -> Selection:
     begin, end = times_of(request)
     if begin is not None and end is not None and begin > end:
         raise ParameterInvalid("from is after to")
+    if end is None and limit_of(request) is not None:
+        end = time.time_ns()  # the newest profiles are those up to now: a host's clock may be ahead
     matchers = tuple(Matcher(key, frozenset([value])) for key, value in labels)
     selection = Selection(service, type_, matchers, begin)
     return selection if end is None else selection.up_to(end)
