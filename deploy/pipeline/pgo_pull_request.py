@@ -283,7 +283,8 @@ def _described(report: dict[str, Any]) -> list[str]:
     rows.append(("Go's compiler", f"{verdict}; {go['edges']:,} calls"))
     if gain := report.get("gain"):  # older collectors don't have it
         reason = " ".join(gain["reason"].split())[:_LONGEST_REASON]
-        rows.append(("gain expected", f"{_words(gain['verdict'])}. {_escaped(reason)}"))
+        mark = ":" if gain["verdict"] == "none" else "."
+        rows.append(("gain expected", f"{_words(gain['verdict'])}{mark} {_escaped(reason)}"))
     if report["outliers"]:
         rows.append(("profiles unlike the rest", f"{len(report['outliers']['profiles']):,}"))
     return ["| | |", "|---|---|", *(f"| {name} | {value or 'none'} |" for name, value in rows), ""]

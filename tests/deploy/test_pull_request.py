@@ -123,9 +123,7 @@ def test_the_first_release_then_another_one(forge: Forge, tmp_path: Path) -> Non
         assert content(forge, BRANCH) == profile
         assert forge.git("diff", "--name-only", "main", BRANCH) == "default.pgo"
         assert [each["head"] for each in forge.requests] == [BRANCH]
-        expected = (
-            "| gain expected | little to gain. Programs built with Go became 0.99 to 2.26 times as fast"
-        )
+        expected = "| gain expected | little to gain. Go's compiler can use "
         for words in ("release 1 of", "| profiles | 1 |", "used", "nothing to compare it with", expected):
             assert words in forge.text(1)
 
@@ -157,14 +155,30 @@ def test_the_text_says_how_much_more_to_collect(github: Forge, tmp_path: Path) -
     stack = "runtime.goexit;runtime.main;main.main;main.read;main.next"
     message = Profile.FromString(stacked({stack: 20}))
     message.duration_nanos = 60 * 10**9
-    wanted = next(point.amount for point in MEASURED["go"].by_samples if point.share >= 0.9)
+    wanted = next(point.amount for point in MEASURED["go"] if point.share >= 0.9)
     with Server(tmp_path / "own") as own:
         own.submit(message.SerializeToString(), query={"service": "one"}).raise_for_status()
         finished = run(github, release(own))
         assert finished.returncode == 0, finished.stderr
     more = int(wanted) - 20
-    assert "| gain expected | collect more. Programs built with Go" in github.text(1)
-    assert f"Collect {more:,} more: profile 1 instance for {ceil(more / 20)} more minutes." in github.text(1)
+    assert "| gain expected | collect more. Go's compiler can use 20 of 20 samples, too few: " in github.text(
+        1
+    )
+    minutes = f"by profiling 1 instance for {ceil(more / 20)} more minutes."
+    assert f"collect {more:,} more that it can use, {minutes}" in github.text(1)
+
+
+def test_the_text_says_that_no_compiler_takes_the_profile(github: Forge, tmp_path: Path) -> None:
+    message = Profile.FromString(stacked({"<module>;render": 5000}))
+    for each in (*message.function, *message.location):
+        for field in ("start_line", "address"):
+            if field in each.DESCRIPTOR.fields_by_name:
+                each.ClearField(field)
+    with Server(tmp_path / "own") as own:
+        own.submit(message.SerializeToString(), query={"service": "one"}).raise_for_status()
+        finished = run(github, release(own).replace("&format=go", ""))
+        assert finished.returncode == 0, finished.stderr
+    assert "| gain expected | none: No compiler can use it" in github.text(1)
 
 
 def test_an_open_one_is_updated(server: Server, forge: Forge) -> None:

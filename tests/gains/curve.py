@@ -239,20 +239,6 @@ def lowest_by_samples(page: str, compiler: str) -> list[tuple[int, float]]:
     return [*((amount, min(share(rows, amount) for rows in programs)) for amount in amounts), (most, 1.0)]
 
 
-def lowest_by_changes(page: str, compiler: str) -> list[tuple[float, float]]:
-    """Return the parts of changed functions, with the lowest share of the programs of a compiler.
-
-    A program's share is its median, or that with fewer changes if that is lower: from 0 to 1.
-    """
-    lowest: dict[float, float] = {}
-    for rows in _by_program(page, CHANGES, compiler):
-        left = 1.0
-        for part, share, *_ in rows:
-            left = max(0.0, min(left, _number(share)))
-            lowest[_number(part)] = min(left, lowest.get(_number(part), left))
-    return sorted(lowest.items())
-
-
 def _by_program(page: str, title: str, compiler: str) -> list[list[tuple[str, ...]]]:
     """Return the rows of a section's table, without their first cells, for each program of a compiler."""
     programs: dict[str, list[tuple[str, ...]]] = {}

@@ -10,9 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import Budget, Profile
+from pprof_merge import FORMATS, Budget, Profile, UnfitForFormat
+from pprof_merge.analysis import Rules, kept_by_llvm
 from pprof_merge.binary import Binary, BinaryInvalid, BinaryLimits, llvm_with_binary
-from pprof_merge.formats import most_sampled_build
+from pprof_merge.formats import most_sampled_build, samples_in
 
 from pgo_collector.engine.renditions import BinaryChoice, Rendition, StoredBinary
 from pgo_collector.errors import (
@@ -97,6 +98,24 @@ def written_pieces(
             ) from error
         except ModuleNotFoundError as error:
             raise BinariesOff(f"{lacking()}; or ask /v1/merge with binary=none") from error
+
+
+def kept_with_help(binaries: BinaryChoice, profile: Profile, budget: Budget) -> int:
+    """Return the sum of the values that the format llvm keeps, with the program that `/v1/merge` chooses.
+
+    Raises UnfitForFormat, OutputTooLarge and OSError.
+    """
+    binary = chosen_binary(profile, binaries)
+    if binary is None:
+        return kept_by_llvm(profile, budget)
+    rendition = Rendition(FORMATS["llvm"], Rules(), binaries=binaries)
+    try:
+        kept = samples_in(written_pieces(profile, rendition, binary, budget))
+    except (NoSuchBinary, BinariesOff, NotOfThisProfile) as error:
+        raise UnfitForFormat(str(error).removeprefix("format=llvm: ")) from error
+    from pprof_merge.binary import SCALE  # noqa: PLC0415 - an extra
+
+    return kept // SCALE
 
 
 def chosen_binary(profile: Profile, binaries: BinaryChoice) -> StoredBinary | None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from pprof_merge import Budget, OutputTooLarge, Profile, ProfileError, UnfitForFormat, compress, decode
 from pprof_merge.analysis import (
     KeptApart,
     ReportOptions,
+    Rules,
     SymbolsInvalid,
     apply_rules,
     focus_latency,
@@ -30,12 +32,12 @@ from pprof_merge.heap import trim_after, trim_heap
 from pprof_merge.merging import Segment
 
 from pgo_collector.blobs.storage import Storage, StoredObject
-from pgo_collector.engine.binaries import chosen_binary, written_pieces
+from pgo_collector.engine.binaries import chosen_binary, kept_with_help, written_pieces
 from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE, ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
 from pgo_collector.engine.packing import unpack_sent
-from pgo_collector.engine.renditions import Rendition
+from pgo_collector.engine.renditions import NO_BINARIES, BinaryChoice, Rendition
 from pgo_collector.engine.validation import check_cpu
 from pgo_collector.errors import (
     MergeDamaged,
@@ -77,12 +79,15 @@ class ReportSubjects:
     """Subjects of a report besides the merge.
 
     `symbols` is a file with a program's symbols, and `released` the profile to compare with, which is ignored
-    if it can't be read or compared. `kept_apart` are the profiles that weren't merged.
+    if it can't be read or compared. `kept_apart` are the profiles that weren't merged. Builds get the merge
+    by the `rules`, and in the format llvm with the help of one of the `binaries`.
     """
 
     symbols: Path | None
     released: StoredObject | None
     kept_apart: KeptApart | None
+    rules: Rules = field(default_factory=Rules)
+    binaries: BinaryChoice = NO_BINARIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +242,18 @@ def report_blobs(
         return ReportResult(None, inputs.left_out)
     against = _released(subjects.released)
     of = inputs.collection, inputs.reported_profiles, now_nanos
+    options = ReportOptions(
+        functions,
+        against,
+        kept_apart=apart,
+        rules=subjects.rules,
+        kept_by_llvm=partial(kept_with_help, subjects.binaries),
+    )
     with span("engine", "report"), refuse_too_large("the report: "):
         try:
-            made = report(*of, ReportOptions(functions, against, kept_apart=apart), budget)
+            made = report(*of, options, budget)
         except UnfitForFormat:
-            made = report(*of, ReportOptions(functions, kept_apart=apart), budget)
+            made = report(*of, replace(options, against=None), budget)
         return ReportResult(made.json(server_budget(budget)), inputs.left_out)
 
 

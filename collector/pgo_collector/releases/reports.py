@@ -20,10 +20,12 @@ from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.tasks import ReportResult, ReportSubjects, report_blobs
 from pgo_collector.errors import NothingToMerge, ReleaseDamaged
 from pgo_collector.merges.inputs import chosen_of, count_kept_apart, nothing_selected
+from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
+from pgo_collector.store.binaries import HELPED_FORMAT, Binaries
 from pgo_collector.store.store import Store, not_stored
 from pgo_collector.workers.blob_tasks import BlobTasks, until_none_is_gone
 
@@ -33,9 +35,12 @@ _log = structlog.get_logger()
 class Reports:
     """Makes reports on merges of stored profiles, within a budget."""
 
-    def __init__(self, store: Store, tasks: BlobTasks, budget: Budget) -> None:
+    def __init__(
+        self, store: Store, tasks: BlobTasks, rules: RulesFolder, binaries: Binaries, budget: Budget
+    ) -> None:
         self.store = store
         self._tasks = tasks
+        self._rules, self._binaries = rules, binaries
         self.budget = budget
 
     async def make(self, selection: Selection, symbols: Path | None = None) -> tuple[ReportResult, Coarse]:
@@ -61,7 +66,9 @@ class Reports:
         start = time.perf_counter()
         released = await asyncio.to_thread(self._released, selection)
         apart = await asyncio.to_thread(self._kept_apart, selection)
-        subjects = ReportSubjects(symbols, released, apart)
+        rules = await asyncio.to_thread(self._rules.of, selection.service)
+        binaries = await self._binaries.choice(selection.service, HELPED_FORMAT)
+        subjects = ReportSubjects(symbols, released, apart, rules, binaries)
         made = await self._tasks.run(report_blobs, chosen, subjects, time.time_ns(), self.budget)
         _log.info("report made", blobs=count, ms=round((time.perf_counter() - start) * 1000, 1))
         if made.report is None:

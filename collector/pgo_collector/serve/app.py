@@ -125,7 +125,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(binaries_routes(binaries, quotas, bodies, submit_keys, merge_keys, settings=settings))
     budget = settings.output_budget
     merges = Merges(store, tasks, dependencies.locks, dependencies.kept_merges, budget)
-    reports = Reports(store, tasks, budget)
+    reports = Reports(store, tasks, rules, binaries, budget)
     include(merge_routes(merges, rules, binaries, merge_keys, settings.default_service))
     include(report_routes(reports, bodies, merge_keys, settings))
     releases = AllReleases(merges, reports, rules, binaries, settings)

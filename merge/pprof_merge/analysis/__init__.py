@@ -3,12 +3,12 @@
 `stacks` lists the frames of each sample, `grouping` names a frame's function, package, file or line;
 `top_table`, `diff`, `weighed_stacks`, `flame_graph` and `timeline` build on both, `totals` has what shares
 are of, and `noise` says how far a difference can be trusted. `latency` reads the histograms in the profiles
-of latency trackers. `edges` and `compiler` find the weighted calls that Go's compiler reads, and `call_edges`
-has them as arrays; `edge_overlap`, `coverage`, `outliers` and `build_report` build on it. `function_use` is
-what one function takes, from its callers to its lines. `rules` removes functions from a profile, `focus`
-keeps some of its samples or frames, and `sample_types` some of its values; `dropped_frames` leaves out what
-the profile itself wants left out. `gain` says how much faster a program became. `units` knows what the units
-of values are.
+of latency trackers. `edges` and `compiler` find the weighted calls that Go's compiler reads, `sample_paths`
+the lines that LLVM's read, and `call_edges` has them as arrays; `edge_overlap`, `coverage`, `outliers` and
+`build_report` build on it. `function_use` is what one function takes, from its callers to its lines.
+`rules` removes functions from a profile, `focus` keeps some of its samples or frames, and `sample_types`
+some of its values; `dropped_frames` leaves out what the profile itself wants left out. `gain` says what a
+build can be expected to gain. `units` knows what the units of values are.
 
 Others use the names in `__all__`, which are imported on first use.
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
     from pprof_merge.analysis.focus import NameMatcher, focus_calls, focus_names
     from pprof_merge.analysis.function_use import Call, FunctionUse, LineUse, Place
+    from pprof_merge.analysis.gain import kept_by_llvm
     from pprof_merge.analysis.grouping import GROUPINGS, NAMES_OF_FRAMES, Grouping, function_in, package_of
     from pprof_merge.analysis.latency import (
         ALL_LATENCIES,
@@ -104,6 +105,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "ReportedProfile",
     "ReportOptions",
     "KeptApart",
+    "kept_by_llvm",
     "overlap",
     "parse_symbols",
     "SymbolsInvalid",
@@ -131,6 +133,7 @@ __getattr__ = on_first_use(
         "dropped_frames": ["without_dropped_frames"],
         "edge_overlap": ["overlap"],
         "build_report": ["KeptApart", "ReportedProfile", "ReportOptions", "report"],
+        "gain": ["kept_by_llvm"],
         "rules": ["Rules", "apply_rules", "parse_rules"],
         "sample_types": ["split_types"],
         "stacks": ["Frame", "default_column", "stacks_of"],

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from statistics import median
 from types import MappingProxyType
@@ -27,8 +27,9 @@ from pprof_merge.analysis.edge_overlap import (
     moved_functions,
     overlap_of_edges,
 )
-from pprof_merge.analysis.gain import Gain, expected_gain
+from pprof_merge.analysis.gain import NOT_USED, Gain, expected_gain, kept_by_llvm
 from pprof_merge.analysis.outliers import outlier_scores
+from pprof_merge.analysis.rules import Rules, apply_rules
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.merging.collection import Collection
@@ -162,8 +163,7 @@ class Report:
     `totals` has the sum of each sample type. `instances` and `versions` have the number of profiles of each,
     10,000 entries at most, and `clocks` the 100 instances whose clocks are furthest ahead. `outliers`,
     `coverage` and `against` are None if the compiler refuses the merge; `coverage` and `against` are also
-    None if they weren't asked for. `kept_apart` is None if nothing was, and `joined` if no profile was;
-    `gain` is None if it isn't CPU time.
+    None if they weren't asked for. `kept_apart` is None if nothing was, and `joined` if no profile was.
     """
 
     go: Verdict
@@ -180,7 +180,7 @@ class Report:
     against: Comparison | None
     kept_apart: KeptApart | None
     joined: Joined | None
-    gain: Gain | None
+    gain: Gain
 
     def json(self, budget: Budget = UNBOUNDED) -> bytes:
         """Return the report as a JSON object. Raises OutputTooLarge if it is larger than the budget."""
@@ -193,13 +193,16 @@ class Report:
 class ReportOptions:
     """Comparisons of a report: a program's functions, another profile, and a bound on likeness.
 
-    `kept_apart` is handed on: it says what isn't in the merge.
+    `kept_apart` is handed on: it says what isn't in the merge. The gain is that of builds with the merge by
+    the `rules`; `kept_by_llvm` returns the sum of the values that LLVM then gets (see `expected_gain`).
     """
 
     symbols: frozenset[bytes] | None = None
     against: Profile | None = None
     bound: float = LIKENESS_BOUND
     kept_apart: KeptApart | None = None
+    rules: Rules = field(default_factory=Rules)
+    kept_by_llvm: Callable[[Profile, Budget], int] = kept_by_llvm
 
 
 class ReportedProfile(NamedTuple):
@@ -232,7 +235,8 @@ def report(
     profile, contributions = collection.merge_traced(numbers)
     origins = collection.origins(numbers, [one.told for one in reported])
     against = None if options.against is None else call_edges(options.against, budget)
-    verdict, traced = _verdict(profile, budget)
+    verdict, read = _verdict(profile, budget)
+    traced = None if isinstance(read, UnfitForFormat) else read
     outliers = covered = compared = joined = None
     if traced is not None:
         joined = _joined(profile, contributions, reported)
@@ -249,7 +253,15 @@ def report(
         time if one.stored_nanos is None else one.stored_nanos
         for one, time in zip(reported, said, strict=True)
     ]
-    lost = None if covered is None else covered.functions.missing
+    built = apply_rules(profile, options.rules) if options.rules else profile
+    gain = expected_gain(
+        built,
+        read if built is profile else _verdict(built, budget)[1],
+        len(instances),
+        lost=None if covered is None else covered.functions.missing,
+        kept=options.kept_by_llvm,
+        budget=budget,
+    )
     return Report(
         go=verdict,
         profiles=len(reported),
@@ -268,20 +280,18 @@ def report(
         against=compared,
         kept_apart=options.kept_apart,
         joined=joined,
-        gain=expected_gain(profile, len(instances), lost),
+        gain=gain,
     )
 
 
-def _verdict(profile: Profile, budget: Budget) -> tuple[Verdict, TracedEdges | None]:
-    """Return what the compiler does with a profile, and the edges that it reads; None if it refuses it."""
+def _verdict(profile: Profile, budget: Budget) -> tuple[Verdict, TracedEdges | UnfitForFormat]:
+    """Return what the compiler does with a profile, and the edges that it reads, or why it refuses it."""
     try:
         traced = traced_edges(profile, budget)
     except UnfitForFormat as unfit:
-        return Verdict("refused", str(unfit), 0, 0.0), None
-    edges = traced.edges
-    used = bool(edges.weight.sum())
-    verdict = ("used", "") if used else ("ignored", "it has no calls, or their weights add up to 0")
-    return Verdict(*verdict, len(edges), _with_start_line(profile)), traced
+        return Verdict("refused", str(unfit), 0, 0.0), unfit
+    verdict = ("used", "") if traced.is_used else ("ignored", NOT_USED)
+    return Verdict(*verdict, len(traced.edges), _with_start_line(profile)), traced
 
 
 def _with_start_line(profile: Profile) -> float:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from pprof_merge.analysis.compiler import ADVICE, compiler_edges
 from pprof_merge.analysis.edges import Edges
-from pprof_merge.arrays import Int64s
+from pprof_merge.arrays import Bools, Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import take_rows
 from pprof_merge.columns.views import view64
@@ -45,11 +45,19 @@ class TracedEdges:
     """Call edges, and the edges of each sample: `edge` is ragged by `offsets` (n_samples + 1).
 
     A sample's row repeats an edge as often as the sample's value is added to the edge's weight.
+    `has_start_line` (n_samples) says whether the caller of any of them has one: without, the compiler can't
+    match the call.
     """
 
     edges: CallEdges
     edge: Int64s
     offsets: Int64s
+    has_start_line: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether the compiler uses the profile: it ignores one whose weights add up to 0."""
+        return bool(self.edges.weight.sum())
 
 
 def call_edges(profile: Profile, budget: Budget = UNBOUNDED) -> CallEdges:
@@ -71,7 +79,14 @@ def traced_edges(profile: Profile, budget: Budget = UNBOUNDED) -> TracedEdges:
     calls = view64(edges.call_of_sample, profile.columns.n_samples)
     budget.check_rows(int(np.diff(step_ends)[calls].sum()), _EDGE_BYTES, ADVICE)
     index, offsets = take_rows(step_ends, calls)
-    return TracedEdges(_seen(edges), view64(edges.edge_of_step, edges.n_steps)[index], offsets)
+    started = view64(edges.has_start_line, edges.n_nodes)[view64(edges.parent, edges.n_steps)][index]
+    until = np.append(0, np.cumsum(started))
+    return TracedEdges(
+        _seen(edges),
+        view64(edges.edge_of_step, edges.n_steps)[index],
+        offsets,
+        until[offsets[1:]] > until[offsets[:-1]],
+    )
 
 
 def _seen(edges: Edges) -> CallEdges:

@@ -1,85 +1,72 @@
 """Gain: what a build with a merge can be expected to gain, and whether more samples would add to it.
 
-Nobody can tell from a profile alone how much faster a build will be. What is said here follows from what was
-measured on other programs (docs/gains.md): `MEASURED` has the points.
+Each compiler has a verdict of its own, from the samples that its format keeps: the others count for nothing.
+Nobody can tell from a profile alone how much faster a build will be. What a number of samples is worth
+follows from what was measured on other programs (docs/gains.md): `MEASURED` has the points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, log
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from pprof_merge.analysis.call_edges import TracedEdges
+from pprof_merge.analysis.compiler import weight_column
+from pprof_merge.analysis.sample_paths import kept_counts, samples_of_leaves, value_column
 from pprof_merge.arrays import Bools, Ints
-from pprof_merge.merging.headers import PGO_SAMPLE_TYPES
-from pprof_merge.profile import Profile
+from pprof_merge.budget import UNBOUNDED, Budget
+from pprof_merge.errors import OutputTooLarge, UnfitForFormat
+from pprof_merge.profile import Header, Profile
 
 Compiler = Literal["go", "llvm"]
-Outlook = Literal["enough", "collect more", "little to gain"]
+Outlook = Literal["enough", "collect more", "little to gain", "none"]
 
 
 class Point(NamedTuple):
-    """A measured point: with an `amount` of samples, or of changed functions, this `share` of the whole gain
-    was left, from 0 to 1.
-    """
+    """A measured point: with an `amount` of samples, this `share` of the whole gain was had, from 0 to 1."""
 
     amount: float
     share: float
 
 
-class Measured(NamedTuple):
-    """Measurements with one compiler, from docs/gains.md.
-
-    `ratios` are the smallest and the largest CPU time without ÷ with a profile, over all programs.
-    `by_samples` are shares of the gain with all samples, and `by_changes` those of the gain without changes,
-    each by rising amounts: the lowest of the programs' medians. A program's share is taken as no lower than
-    with fewer samples or more changes, since draws differ by chance.
-    """
-
-    ratios: tuple[float, float]
-    by_samples: tuple[Point, ...]
-    by_changes: tuple[Point, ...]
-
-
-# From the tables of docs/gains.md: "All programs", "How many samples are enough", "How long a profile lasts".
-MEASURED: Mapping[Compiler, Measured] = MappingProxyType(
+# For each compiler shares of the gain with all samples, by rising amounts: the lowest of the programs'
+# medians in the table "How many samples are enough" of docs/gains.md. A program's share is taken as no lower
+# than with fewer samples, since draws differ by chance.
+MEASURED: Mapping[Compiler, Sequence[Point]] = MappingProxyType(
     {
-        "go": Measured(
-            ratios=(0.99, 2.26),
-            by_samples=(
-                Point(100, 0.98),
-                Point(300, 0.99),
-                Point(1000, 1.0),
-                Point(3000, 1.0),
-                Point(3403, 1.0),
-            ),
-            by_changes=(Point(0.1, 0.99), Point(0.25, 0.98), Point(0.5, 0.95), Point(1.0, 0.49)),
+        "go": (
+            Point(100, 0.98),
+            Point(300, 0.99),
+            Point(1000, 1.0),
+            Point(3000, 1.0),
+            Point(3403, 1.0),
         ),
-        "llvm": Measured(
-            ratios=(1.03, 1.8),
-            by_samples=(
-                Point(100, 0.0),
-                Point(300, 0.02),
-                Point(1000, 0.65),
-                Point(3000, 0.9),
-                Point(10_000, 0.98),
-                Point(30_000, 1.0),
-                Point(100_000, 1.0),
-                Point(300_000, 1.0),
-                Point(1_000_000, 1.0),
-                Point(1_095_127, 1.0),
-            ),
-            by_changes=(Point(0.1, 1.0), Point(0.25, 0.97), Point(0.5, 0.83), Point(1.0, 0.64)),
+        "llvm": (
+            Point(100, 0.0),
+            Point(300, 0.02),
+            Point(1000, 0.65),
+            Point(3000, 0.9),
+            Point(10_000, 0.98),
+            Point(30_000, 1.0),
+            Point(100_000, 1.0),
+            Point(300_000, 1.0),
+            Point(1_000_000, 1.0),
+            Point(1_095_127, 1.0),
         ),
     }
 )
 
 # More samples are worth the wait as long as this share of the gain isn't reached.
 _ENOUGH = 0.9
+# Nanoseconds of CPU time that a sample stands for in a profile that doesn't say so: as Go's runtime samples.
+_USUAL_PERIOD = 10_000_000
+NOT_USED = "it has no calls, or their weights add up to 0"
+_LLVM = "LLVM (clang, rustc)"
 # The share of the time below the hottest call, under which programs gained 3 % at most: gofmt has 0.11 and
 # gotype 0.07, and logsum has 0.81 and got 2.26 times as fast. Between them nothing was measured.
 _HOT = 0.2
@@ -113,15 +100,32 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """The expected gain of a build with a merge. `reason` says it in words, with its basis.
+class FormatGain:
+    """The expected gain of a build with a merge in one format. `reason` says it in one sentence.
 
-    `share` is how much of what all samples gain is gained with these `samples`. `lost` is the share of the
-    weight in functions that the program doesn't have any more; None if its symbols weren't given. `collect`
-    is None unless more samples are worth it.
+    `samples` are those that the format keeps; the verdict is `none` if the compiler takes none of them.
+    `share` is how much of what all samples gain is gained with this number. `collect` is None unless more
+    samples are worth it.
     """
 
-    compiler: Compiler
+    verdict: Outlook
+    reason: str
+    samples: int
+    share: float
+    collect: Collection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The expected gain of a build with a merge, in each of the `formats`.
+
+    `compiler` is the program's: of those that take the merge, the one for its language. `verdict`, `reason`,
+    `samples`, `share` and `collect` are of its format. If neither takes the merge, `compiler` is None and the
+    `reason` says why for each. `lost` is the share of the weight in functions that the program doesn't have
+    any more; None if its symbols weren't given.
+    """
+
+    compiler: Compiler | None
     verdict: Outlook
     reason: str
     samples: int
@@ -129,38 +133,59 @@ class Gain:
     lost: float | None
     hottest_call: HotCall | None
     collect: Collection | None
+    formats: Mapping[Compiler, FormatGain]
+
+
+def kept_by_llvm(profile: Profile, budget: Budget) -> int:
+    """Return the sum of the values that the format llvm keeps. Raises UnfitForFormat and OutputTooLarge."""
+    try:
+        return sum(total for _, total, _ in kept_counts(profile, budget))
+    except UnfitForFormat as unfit:
+        if _is_of_known_program(profile):
+            raise UnfitForFormat(f"{unfit} without the program that was profiled") from unfit
+        raise
 
 
 def expected_gain(
     profile: Profile,
+    go: TracedEdges | UnfitForFormat,
     instances: int,
+    *,
     lost: float | None = None,
-    measured: Mapping[Compiler, Measured] = MEASURED,
-) -> Gain | None:
+    kept: Callable[[Profile, Budget], int] = kept_by_llvm,
+    budget: Budget = UNBOUNDED,
+    measured: Mapping[Compiler, Sequence[Point]] = MEASURED,
+) -> Gain:
     """Return the expected gain of a build with a merge of profiles of `instances` instances.
 
-    `lost` is the share of weight in functions that the program doesn't have. None if it isn't CPU time.
+    `go` is what Go's compiler reads of the merge, or why it refuses it. `kept` returns the sum of the values
+    in its sample profile for LLVM, or raises why there is none. `lost` is the share of weight in functions
+    that the program doesn't have.
     """
-    column = next(
-        (row for row, each in enumerate(profile.header.sample_types) if each == PGO_SAMPLE_TYPES[0]), None
-    )
-    if column is None:
-        return None
-    weights = profile.samples.values[:, column]
-    samples = int(weights.sum())
     names = [profile.strings[row] for row in profile.functions.name.tolist()]
-    compiler: Compiler = "go" if _is_go(profile, names) else "llvm"
-    known = measured[compiler]
-    hottest = _hottest_call(profile, names, weights) if compiler == "go" else None
-    share = share_of_samples(known.by_samples, samples)
-    verdict: Outlook = "enough" if share >= _ENOUGH else "collect more"
-    if hottest is not None and hottest.share < _HOT:
-        verdict = "little to gain"
-    collect = None
-    if verdict == "collect more":
-        collect = _collection(known.by_samples, samples, profile.header.duration_nanos, max(instances, 1))
-    gain = Gain(compiler, verdict, "", samples, share, lost, hottest, collect)
-    return replace(gain, reason=" ".join(_sentences(gain, known)))
+    is_go = any(name.startswith(_RUNTIME[0]) for name in names)
+    nanos, instances = profile.header.duration_nanos, max(instances, 1)
+    hottest, found = None, dict[Compiler, FormatGain]()
+    try:
+        samples, of = _kept_by_go(profile, go)
+        hottest = _hottest_call(profile, names) if is_go else None
+        name = "Go's compiler" if is_go else "Go's compiler, if this is a Go program,"
+        found["go"] = _outlook(name, samples, of, measured["go"], hottest, nanos=nanos, instances=instances)
+    except UnfitForFormat as unfit:
+        found["go"] = FormatGain("none", str(unfit), 0, 0.0)
+    try:
+        column = value_column(profile.header)
+        samples, of = _counted(profile, column, kept(profile, budget))
+        found["llvm"] = _outlook(_LLVM, samples, of, measured["llvm"], nanos=nanos, instances=instances)
+    except (UnfitForFormat, OutputTooLarge) as refused:
+        found["llvm"] = FormatGain("none", str(refused), 0, 0.0)
+    order: Sequence[Compiler] = ("go", "llvm") if is_go else ("llvm", "go")
+    compiler = next((each for each in order if found[each].verdict != "none"), None)
+    chosen = found[compiler or order[0]]
+    reason = _sentence(found, compiler, is_go=is_go, lost=lost)
+    return Gain(
+        compiler, chosen.verdict, reason, chosen.samples, chosen.share, lost, hottest, chosen.collect, found
+    )
 
 
 def share_of_samples(points: Sequence[Point], samples: int) -> float:
@@ -175,20 +200,53 @@ def share_of_samples(points: Sequence[Point], samples: int) -> float:
     return float(np.interp(log(samples), amounts, [point.share for point in points]))
 
 
-def share_after_changes(points: Sequence[Point], part: float) -> float:
-    """Return the share after changes in a part of the functions, between the points."""
-    amounts, shares = zip(Point(0.0, 1.0), *points, strict=True)
-    return float(np.interp(part, amounts, shares))
+def _kept_by_go(profile: Profile, go: TracedEdges | UnfitForFormat) -> tuple[int, int]:
+    """Return how many samples have a call that Go's compiler can match, and how many there are.
+
+    Raises UnfitForFormat if it refuses or ignores the merge, or can match none of its calls.
+    """
+    if isinstance(go, UnfitForFormat):
+        raise go
+    if not go.is_used:
+        raise UnfitForFormat(NOT_USED)
+    if not go.has_start_line.any():
+        raise UnfitForFormat("no function that calls another one has a start line")
+    column = weight_column(profile.header)
+    return _counted(profile, column, int(profile.samples.values[go.has_start_line, column].sum()))
 
 
-def _is_go(profile: Profile, names: Sequence[bytes]) -> bool:
-    starts = profile.functions.start_line.tolist()
-    return any(start > 0 and name.startswith(_RUNTIME[0]) for name, start in zip(names, starts, strict=True))
+def _counted(profile: Profile, column: int, kept: int) -> tuple[int, int]:
+    """Return a sum of some of a column's values as a number of samples, at least 1, and that of all."""
+    each = _value_of_sample(profile.header, column)
+    samples = max(round(kept / each), 1)
+    return samples, max(round(int(profile.samples.values[:, column].sum()) / each), samples)
 
 
-def _hottest_call(profile: Profile, names: Sequence[bytes], weights: Ints) -> HotCall | None:
+def _value_of_sample(header: Header, column: int) -> int:
+    """Return what one sample adds to a column: 1 if it counts samples, else the period."""
+    measured = header.sample_types[column]
+    if measured.type == b"samples":
+        return 1
+    if header.period > 0 and header.period_type == measured:
+        return header.period
+    return _USUAL_PERIOD if measured.unit == b"nanoseconds" else 1
+
+
+def _is_of_known_program(profile: Profile) -> bool:
+    """Return whether a sample is at an address of a program with a build id."""
+    try:
+        leaves = [*samples_of_leaves(profile)]
+    except UnfitForFormat:
+        return False
+    mapping, mappings = profile.locations.mapping[leaves], profile.mappings
+    has_build_id = np.array([bool(profile.strings[row]) for row in mappings.build_id.tolist()] + [False])
+    return bool((has_build_id[mapping] & (profile.locations.address[leaves] != 0)).any())
+
+
+def _hottest_call(profile: Profile, names: Sequence[bytes]) -> HotCall | None:
     """Return the call to look at; None if there is none."""
     lines, samples = profile.locations.lines, profile.samples
+    weights = samples.values[:, weight_column(profile.header)]
     has_lines = lines.offsets[1:] > lines.offsets[:-1]
     functions = np.append(lines.function, -1)
     # Where calls are inlined, the first line is of the innermost function, and the last of the machine code.
@@ -227,41 +285,54 @@ def _collection(points: Sequence[Point], samples: int, nanos: int, instances: in
     return Collection(more, minutes, instances)
 
 
-def _sentences(gain: Gain, known: Measured) -> list[str]:
-    samples, share, hottest, collect = gain.samples, gain.share, gain.hottest_call, gain.collect
-    low, high = known.ratios
-    made = "Go" if gain.compiler == "go" else "LLVM"
-    said = [f"Programs built with {made} became {low:g} to {high:g} times as fast in our measurements."]
+def _outlook(
+    name: str,
+    samples: int,
+    of: int,
+    points: Sequence[Point],
+    hottest: HotCall | None = None,
+    *,
+    nanos: int,
+    instances: int,
+) -> FormatGain:
+    """Return the gain with a number of samples, `of` all of them, for a compiler of this name."""
+    share = share_of_samples(points, samples)
+    takes = f"{name} can use {samples:,} of {of:,} sample{'s' if of != 1 else ''}"
     if hottest is not None and hottest.share < _HOT:
-        said.append(
-            f"Don't expect much here: the hottest call that isn't inlined yet, of {hottest.callee} by"
-            f" {hottest.caller}, has {hottest.share:.0%} of the time below it. gofmt, with 11 %, gained"
-            " nothing; gotype, with 7 %, got 1.03 times as fast; logsum, with 81 %, 2.26 times. Measure"
-            " before you rely on it."
+        reason = (
+            f"{takes}, but expect little: the hottest call that isn't inlined yet, of {hottest.callee} by"
+            f" {hottest.caller}, has only {hottest.share:.0%} of the time below it"
         )
-    elif hottest is not None:
-        said.append(
-            f"{hottest.share:.0%} of the time is below one call that isn't inlined yet, of {hottest.callee}"
-            f" by {hottest.caller}; logsum, with 81 %, got 2.26 times as fast."
+        return FormatGain("little to gain", f"{reason}.", samples, share)
+    if share >= _ENOUGH:
+        return FormatGain("enough", f"{takes}, and more would add little.", samples, share)
+    more = _collection(points, samples, nanos, instances)
+    reason = f"{takes}, too few: collect {more.samples:,} more that it can use"
+    if more.minutes is not None:
+        reason += (
+            f", by profiling {more.instances:,} instance{'s' if more.instances > 1 else ''} for"
+            f" {more.minutes:,} more minute{'s' if more.minutes > 1 else ''}"
         )
-    said.append(f"With {samples:,} samples, programs had {share:.0%} of what they gain with all samples.")
-    if collect is not None:
-        how = (
-            ""
-            if collect.minutes is None
-            else (
-                f": profile {collect.instances:,} instance{'s' if collect.instances > 1 else ''} for"
-                f" {collect.minutes:,} more minute{'s' if collect.minutes > 1 else ''}"
-            )
+    return FormatGain("collect more", f"{reason}.", samples, share, more)
+
+
+def _sentence(
+    found: Mapping[Compiler, FormatGain], compiler: Compiler | None, *, is_go: bool, lost: float | None
+) -> str:
+    """Return what a reader needs to know, in one sentence."""
+    go, llvm = (found[each].reason for each in ("go", "llvm"))
+    if compiler is None:
+        return (
+            f"Go's compiler can't use it: {go}."
+            if is_go
+            else f"No compiler can use it (Go: {go}; LLVM: {llvm})."
         )
-        said.append(f"Collect {collect.samples:,} more{how}.")
-    if gain.lost:
-        said.append(
-            f"{gain.lost:.0%} of the weight is in functions that the program doesn't have: that is lost."
-        )
-    left = share_after_changes(known.by_changes, 0.25)
-    said.append(f"After changes in a quarter of the functions, {left:.0%} of a gain was left.")
-    return said
+    said = found[compiler].reason.removesuffix(".")
+    if is_go and compiler == "llvm":
+        said += f"; Go's compiler can't use it: {go}"
+    if lost:
+        said += f"; {lost:.0%} of the weight is in functions that the program doesn't have any more"
+    return f"{said}."
 
 
 def _text(name: bytes) -> str:

@@ -14,17 +14,18 @@ from pprof_merge.lazy import on_first_use
 from pprof_merge.limits import BinaryLimits
 
 if TYPE_CHECKING:
-    from pprof_merge.binary.counting import llvm_with_binary
+    from pprof_merge.binary.counting import SCALE, llvm_with_binary
     from pprof_merge.binary.elf import Binary
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "llvm_with_binary",
+    "SCALE",
     "Binary",
     "BinaryLimits",
     "BinaryInvalid",
 ]
 
-__getattr__ = on_first_use(__name__, {"counting": ["llvm_with_binary"], "elf": ["Binary"]})
+__getattr__ = on_first_use(__name__, {"counting": ["SCALE", "llvm_with_binary"], "elf": ["Binary"]})
 
 
 def __dir__() -> list[str]:

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pprof_merge.arrays import Floats
-from pprof_merge.binary.elf import Binary, Function
-from pprof_merge.binary.places import Frame, base_discriminator, duplication_factor, frames_of
-from pprof_merge.budget import UNBOUNDED, Budget
-from pprof_merge.errors import BinaryInvalid
-from pprof_merge.formats.llvm import (
+from pprof_merge.analysis.sample_paths import (
     MAX_DEPTH,
     Path,
     check_lines,
@@ -25,16 +20,21 @@ from pprof_merge.formats.llvm import (
     readable_name,
     samples_of_leaves,
     samples_of_pairs,
-    text,
 )
+from pprof_merge.arrays import Floats
+from pprof_merge.binary.elf import Binary, Function
+from pprof_merge.binary.places import Frame, base_discriminator, duplication_factor, frames_of
+from pprof_merge.budget import UNBOUNDED, Budget
+from pprof_merge.errors import BinaryInvalid
+from pprof_merge.formats.llvm import text
 from pprof_merge.limits import BinaryLimits
 from pprof_merge.profile import Profile
 
 if TYPE_CHECKING:
     from pprof_merge.binary.blocks import ControlFlow
 
-# Counts are whole numbers, and a block's mean is often a fraction of a sample.
-_SCALE = 10
+# What each sample counts: counts are whole numbers, and a block's mean is often a fraction of a sample.
+SCALE = 10
 # What an indirect call calls is nested in it from this share of its samples on.
 _DOMINANT = 0.3
 
@@ -82,7 +82,7 @@ def llvm_with_binary(
     check_lines(profile, others, budget)
     for other, total, count in counts_of_paths(profile, others):
         before = found.get(other, (0, 0))
-        found[other] = before[0] + total * _SCALE, before[1] + count * _SCALE
+        found[other] = before[0] + total * SCALE, before[1] + count * SCALE
     yield from text(((place, total, count) for place, (total, count) in found.items()), budget)
 
 
@@ -215,7 +215,7 @@ def _means(flow: ControlFlow, at: dict[int, int]) -> Floats:
     """Return the samples of each block, by instruction."""
     sizes = [max(len(block), 1) for block in flow.blocks]
     samples = (sum(at.get(each, 0) for each in block) for block in flow.blocks)
-    return np.array([_SCALE * count / size for count, size in zip(samples, sizes, strict=True)])
+    return np.array([SCALE * count / size for count, size in zip(samples, sizes, strict=True)])
 
 
 def _consistent(limits: BinaryLimits) -> Callable[[ControlFlow, Floats], Floats]:
@@ -237,7 +237,7 @@ def _by_path(
         if path:
             copies = duplication_factor(of_address[0].discriminator)
             total, largest = found.get(path, (0, 0))
-            found[path] = total + at.get(address, 0) * _SCALE, max(largest, round(count * copies))
+            found[path] = total + at.get(address, 0) * SCALE, max(largest, round(count * copies))
     return found
 
 

@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         batch = collect(options.files, options.jobs)
         _check_weighable(options.files, batch, weighting)
         depth = None if rules else wanted.depth  # rules match in whole stacks
-        merged = _ruled(_merged(batch, options, weighting, depth), rules)
+        merged = _ruled(_merged(batch, options, weighting, depth, rules), rules)
         formatted = _formatted if options.binary is None else partial(_with_binary, options.binary)
         write(options.output, formatted(merged, wanted))
     except (BadInputError, ProfileError) as error:
@@ -212,7 +212,9 @@ def _rules(name: str) -> Rules:
         raise BadInputError(f"{name}: {error}") from error
 
 
-def _merged(batch: Batch, options: argparse.Namespace, weighting: Weighting, depth: int | None) -> Profile:
+def _merged(
+    batch: Batch, options: argparse.Namespace, weighting: Weighting, depth: int | None, rules: Rules | None
+) -> Profile:
     """Return the merge of the files; write the report on it, if one is wanted."""
     if weighting.is_plain and options.report is None:
         return batch.merge(depth)
@@ -222,7 +224,15 @@ def _merged(batch: Batch, options: argparse.Namespace, weighting: Weighting, dep
     times = times_until(time.time_ns(), [profile.time_nanos for profile in batch.profiles])
     collection = Collection(batch=batch)
     if options.report is not None:
-        write_report(options.report, collection, options.files, options.symbols, options.against)
+        write_report(
+            options.report,
+            collection,
+            options.files,
+            symbols=options.symbols,
+            against=options.against,
+            rules=rules,
+            binary=options.binary,
+        )
     return collection.merge(weighting=weighting, depth=depth, times=times)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -99,9 +100,22 @@ def by_command(program: Path, profiles: Sequence[bytes], folder: Path) -> bytes:
     files = [folder / f"{number}.pb" for number in range(len(profiles))]
     for file, profile in zip(files, profiles, strict=True):
         file.write_bytes(profile)
-    finished = pprof_merge("--format", "llvm", "--binary", program, *files)
+    report = folder / "report.json"
+    finished = pprof_merge("--format", "llvm", "--binary", program, "--report", report, *files)
     assert finished.returncode == 0, finished.stderr
+    assert json.loads(report.read_bytes())["gain"]["formats"]["llvm"]["samples"]
     return finished.stdout
+
+
+def gain_by_llvm(server: Server) -> tuple[str, int]:
+    """Return the verdict of the report on the format llvm, and how many samples it keeps."""
+    found = server.ask("/v1/report", service="shop").json()["gain"]["formats"]["llvm"]
+    return found["verdict"], found["samples"]
+
+
+def samples_of(text: bytes) -> int:
+    """Return the number of samples in a merge with a program, which has ten times as many."""
+    return sum(int(total) for total in re.findall(rb"^\S.*:(\d+):0$", text, re.MULTILINE)) // 10
 
 
 def refused(answer: httpx.Response, status: int) -> str:
@@ -118,6 +132,7 @@ def test_a_merge_is_made_with_the_program_as_the_command_makes_it(
         for profile in profiles:
             assert server.submit(profile, query={"service": "shop"}).status_code == 204
         assert "no source lines" in refused(server.merge(query=LLVM), 422)
+        assert gain_by_llvm(server) == ("none", 0)
         answer = upload(server, other.read_bytes())
         assert answer.status_code == 200
         assert answer.json() == {
@@ -130,11 +145,14 @@ def test_a_merge_is_made_with_the_program_as_the_command_makes_it(
         assert first.content == by_command(other, profiles, tmp_path)
         assert first.headers["PGO-Binary"] == build_id(other)
         assert "PGO-Binary" not in server.merge(query={"service": "shop"}).headers
+        assert gain_by_llvm(server) == ("collect more", samples_of(first.content))
         # The other build has more samples.
         assert upload(server, program.read_bytes()).status_code == 200
         assert builds(server) == [build_id(program), build_id(other)]
         second = server.merge(query=LLVM, if_none_match=first.headers["ETag"])
         assert second.status_code == 200
+        assert gain_by_llvm(server) == ("collect more", samples_of(second.content))
+        assert 0 < samples_of(first.content) < samples_of(second.content)
         assert second.content == by_command(program, profiles, tmp_path)
         unchanged = server.merge(query=LLVM, if_none_match=second.headers["ETag"])
         assert (unchanged.status_code, unchanged.headers["PGO-Binary"]) == (304, build_id(program))

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from pprof_merge import Budget, Limits, OutputTooLarge, decode, merge
 from pprof_merge.analysis.coverage import parse_symbols
 from pprof_merge.analysis.grouping import package_of
+from pprof_merge.analysis.sample_paths import base_name
 from pprof_merge.analysis.stacks import Frame
 from pprof_merge.budget import digits
 from pprof_merge.formats import FORMATS
-from pprof_merge.formats.llvm import base_name
 
 from tests.merge.hostile_outputs import HOSTILE_OUTPUTS, attack
 from tests.merge.writing import TOO_LARGE, UNFIT, WRITTEN, writings
