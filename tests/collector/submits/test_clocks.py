@@ -135,6 +135,15 @@ def test_one_stored_before_there_was_a_bound_decides_nothing(stopped: Server) ->
     assert counts["old"] == pytest.approx(counts["new"] / 2, rel=0.01)
 
 
+def test_its_age_counts_from_its_arrival(server: Server) -> None:
+    server.submit(ahead_by(YEAR))
+    time.sleep(2)
+    server.submit(ahead_by(0, "right"))
+    weighed = server.merge("GET", format_="folded", query={"half_life": "1s"}).text
+    counts = {name: int(count) for name, count in re.findall(r"(\w+) (\d+)$", weighed, re.MULTILINE)}
+    assert counts["ahead"] < counts["right"] / 2
+
+
 def test_one_stored_before_there_was_a_bound_is_not_the_newest(stopped: Server) -> None:
     stopped.environment["PGOF_CLOCK_AHEAD_SECONDS"] = "inf"
     stopped.start()
