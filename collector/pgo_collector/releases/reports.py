@@ -48,7 +48,8 @@ class Reports:
 
         `symbols` is a file with the functions of a program.
 
-        Raises SymbolsUnreadable, NothingToMerge, AnswerTooLarge, BlobsGone, NotStored or WorkerUnavailable.
+        Raises RulesUnreadable, SymbolsUnreadable, NothingToMerge, AnswerTooLarge, BlobsGone, NotStored or
+        WorkerUnavailable.
         """
         try:
             return await until_none_is_gone(lambda: self._make(selection, symbols))
