@@ -18,7 +18,7 @@ from pgo_agent.commands import (
     add_symbols,
 )
 from pgo_agent.errors import AgentError
-from pgo_agent.streams import flush_standard_output, open_standard_streams
+from pgo_agent.streams import flush_standard_output, open_standard_streams, say
 
 _FAILED = 2
 _INTERRUPTED = 130  # the status of a program that SIGINT ended, in shells
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
         flush_standard_output()
     except (AgentError, OSError, ValueError) as error:
-        print(f"pgo-agent: {error}", file=sys.stderr)
+        say(f"pgo-agent: {error}")
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
-from contextlib import suppress
-from typing import Any
 
 _STREAMS = ("stdin", "stdout", "stderr")
 
@@ -14,8 +11,7 @@ _STREAMS = ("stdin", "stdout", "stderr")
 def open_standard_streams() -> None:
     """Open the standard streams that are closed: a file would get their numbers, and what is written to them.
 
-    What is written to a closed standard output fails, as to a full one. A line for standard error that can't
-    be written is dropped: it says why a command failed, and must not be why.
+    What is written to a closed standard output fails, as to a full one.
     """
     for number, name in enumerate(_STREAMS):
         try:
@@ -24,9 +20,6 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR if name == "stderr" else os.O_RDONLY)  # it gets the lowest number
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - until the end
-    if sys.stderr is sys.__stderr__:
-        lines = io.BufferedWriter(_Unfailing(2, "w", closefd=False))
-        sys.stderr = io.TextIOWrapper(lines, "utf-8", "backslashreplace", line_buffering=True)
 
 
 def flush_standard_output() -> None:
@@ -38,8 +31,9 @@ def flush_standard_output() -> None:
         raise
 
 
-class _Unfailing(io.FileIO):
-    def write(self, data: Any) -> int:
-        with suppress(OSError):
-            return super().write(data)
-        return len(data)
+def say(text: str) -> None:
+    """Write a line to standard error, if it can be written: it is beside what a command does."""
+    try:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - what a person reads
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import add_collector, add_series, add_trace, read_key, trace_key
 from pgo_agent.errors import AgentError
 from pgo_agent.native import native_profile, read_samples, recording_of
+from pgo_agent.streams import say
 
 _FAILED = 2
 
@@ -55,12 +55,12 @@ def _submit(options: argparse.Namespace) -> int:
         options.url, key, service=options.service, labels=dict(options.label), trace_key=trace_key(options)
     ) as collector:
         if collector.trace_id is not None:
-            print(f"to see the trace: pgo-collector trace show {collector.trace_id}", file=sys.stderr)
+            say(f"to see the trace: pgo-collector trace show {collector.trace_id}")
         for file in _with_progress(options.files):
             try:
                 nanos = collector.send(collector.upload(file.read_bytes(), options.type))
                 if collector.trace_id is not None:
-                    print(f"{file} took {nanos / 1e6:.3f} ms", file=sys.stderr)
+                    say(f"{file} took {nanos / 1e6:.3f} ms")
             except (AgentError, OSError) as error:
                 reasons[str(file)] = str(error)
     if options.json:
@@ -68,7 +68,7 @@ def _submit(options: argparse.Namespace) -> int:
         print(json.dumps(list(files), indent=2))
     else:
         for name, reason in reasons.items():
-            print(f"pgo-agent: {name}: {reason}", file=sys.stderr)
+            say(f"pgo-agent: {name}: {reason}")
     return _FAILED if reasons else 0
 
 

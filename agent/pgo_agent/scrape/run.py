@@ -7,7 +7,6 @@ import asyncio
 import json
 import logging
 import signal
-import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
@@ -22,6 +21,7 @@ from pgo_agent.scrape.scraper import RoundResults, Scraper, counts_text, summary
 from pgo_agent.scrape.submit_queue import SubmitQueue
 from pgo_agent.scrape.target import Target, TargetDefaults
 from pgo_agent.scrape.targets_file import FileTargets, read_targets
+from pgo_agent.streams import say
 
 ALL, SOME, NONE = 0, 1, 2  # exit statuses
 _SEND_SECONDS = 60.0
@@ -72,7 +72,7 @@ async def once(options: argparse.Namespace, known: Sequence[TargetSource], queue
         print(json.dumps(summary | {"failures": failures}))
     else:
         for failure in results.failures:
-            print(f"pgo-agent: {failure}", file=sys.stderr)
+            say(f"pgo-agent: {failure}")
         print(summary_text(summary))
     if not everywhere or (targets and not results.scraped):
         return NONE

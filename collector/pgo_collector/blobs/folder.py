@@ -100,13 +100,18 @@ class FolderStorage(NamedTuple):
                 if blob.name in failures:
                     continue
                 try:
-                    for name in filter(None, (blob.name, blob.beside)):
-                        self._delete(name)
-                    folder = self._link(parts[blob.name], blob.name)
+                    if blob.beside and os.path.lexists(f"{self.root}/{blob.beside}"):
+                        self._delete(blob.beside)
+                    path = self.root / blob.name
+                    try:
+                        os.link(parts[blob.name], path)
+                    except (FileNotFoundError, FileExistsError):
+                        make_folder(path.parent)
+                        self._delete(blob.name)
+                        os.link(parts[blob.name], path)
+                    folders.setdefault(path.parent, []).append(blob.name)
                 except OSError as error:
                     failures[blob.name] = error
-                else:
-                    folders.setdefault(folder, []).append(blob.name)
         finally:
             for blob in blobs:
                 if parts[blob.name] is not blob.content:
@@ -118,16 +123,6 @@ class FolderStorage(NamedTuple):
             except OSError as error:
                 failures.update(dict.fromkeys(inside, error))
         return failures
-
-    def _link(self, part: Path, name: str) -> Path:
-        """Link a part under a name; return the folder that it is in, which is made if it is missing."""
-        path = self.root / name
-        try:
-            os.link(part, path)
-        except FileNotFoundError:
-            make_folder(path.parent)
-            os.link(part, path)
-        return path.parent
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a part, and rename it."""

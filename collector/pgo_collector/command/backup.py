@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from pprof_merge.streams import say
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.backups.backup import Report, back_up
@@ -38,7 +38,7 @@ def _reported(done: str, copy: Callable[[], Report]) -> int:
     except SQLAlchemyError as error:
         raise BackupUnusable(f"catalog: {reason_of(error)}") from error
     for loss in report.lost:
-        print(f"pgo-collector: not {done}: {loss}", file=sys.stderr)
+        say(f"pgo-collector: not {done}: {loss}")
     print(
         f"{done}: {report.blobs} profiles, {report.releases} files of releases; "
         f"{report.copied_bytes} bytes were copied"

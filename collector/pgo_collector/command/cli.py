@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from functools import partial
 from pathlib import Path
 
-from pprof_merge.streams import flush_standard_output, open_standard_streams
+from pprof_merge.streams import flush_standard_output, open_standard_streams, say
 
 from pgo_collector.errors import CannotStart, CatalogFails, CatalogUnreadable, StorageFails
 from pgo_collector.http.keys import Key, append_line, digest_of, new_key
@@ -164,12 +163,12 @@ def main(arguments: list[str] | None = None) -> int:
         status = parsed.run(parsed) or 0
         flush_standard_output()
     except (CannotStart, StorageFails, CatalogFails) as error:
-        print(f"pgo-collector: {error}", file=sys.stderr)
+        say(f"pgo-collector: {error}")
         return EXIT_FAILED
     except OSError as error:
         if error.filename is not None:
             raise
-        print(f"pgo-collector: standard output: {error.strerror}", file=sys.stderr)
+        say(f"pgo-collector: standard output: {error.strerror}")
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -253,7 +252,7 @@ def _list_expired(_: argparse.Namespace) -> None:
     for expired in found:
         total += expired.blob.size
         print(f"{expired.reason}\t{expired.blob.size}\t{expired.blob.name}")
-    print(f"{total} bytes in all", file=sys.stderr)
+    say(f"{total} bytes in all")
 
 
 def _new_key(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -265,7 +264,7 @@ def _new_key(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
     if arguments.file is not None:
         append_line(arguments.file, key.line(None if arguments.digest else text))
     print(text)
-    print(f"fingerprint in logs: {key.fingerprint}", file=sys.stderr)
+    say(f"fingerprint in logs: {key.fingerprint}")
 
 
 def _settings_help() -> str:

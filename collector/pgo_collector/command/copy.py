@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from pprof_merge.streams import say
 
 from pgo_collector.backups.moving import copy_all
 from pgo_collector.blobs.storage import Storage
@@ -29,7 +30,7 @@ def copy(source: str, target: str, *, delete: bool) -> int:
     except OSError as error:
         raise BackupUnusable(f"{error.filename or 'copy'}: {reason_of(error)}") from error
     for loss in report.lost:
-        print(f"pgo-collector: not copied: {loss}", file=sys.stderr)
+        say(f"pgo-collector: not copied: {loss}")
     left = report.surplus - report.deleted
     print(
         f"copied: {report.objects} objects, {report.bytes} bytes; of those that {source} lacks,"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+
+from pprof_merge.streams import say
 
 from pgo_collector.errors import SettingsInvalid, TracesUnreadable
 from pgo_collector.model.times import DAY_NANOS
@@ -58,7 +59,7 @@ def profile_traces(arguments: argparse.Namespace) -> None:
         arguments.file.write_bytes(gzip.compress(profile_of_traces(requests), mtime=0))
     except OSError as error:
         raise TracesUnreadable(f"{arguments.file}: {error.strerror}") from error
-    print(f"{sum(not request.is_report for request in requests)} requests", file=sys.stderr)
+    say(f"{sum(not request.is_report for request in requests)} requests")
 
 
 def sign_request(arguments: argparse.Namespace) -> None:
@@ -75,7 +76,7 @@ def sign_request(arguments: argparse.Namespace) -> None:
     else:
         headers = sign(key, *origin, seconds=int(time.time()))
     print(" ".join(f"--header '{name}: {value}'" for name, value in headers.items()))
-    print(f"pgo-collector trace show {origin.trace}", file=sys.stderr)
+    say(f"pgo-collector trace show {origin.trace}")
 
 
 def _services(arguments: argparse.Namespace) -> Sequence[str]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pprof_merge import Header, LimitExceeded, Limits, ProfileError, inflate
 from pprof_merge.codec import StepTimes, Summary, summaries
 
-from pgo_collector.engine.validation import BODY_TIME, body_size, packed
+from pgo_collector.engine.validation import BODY_TIME, packed
 from pgo_collector.errors import PushInvalid, Refusal
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
@@ -126,7 +126,7 @@ def _placed(
 ) -> list[Placed]:
     """Return the profiles of a push that have samples; `decoded` has the next summaries for them."""
     placed: list[Placed] = []
-    size = body_size(body.content)
+    size = len(body.content) if isinstance(body.content, bytes) else body.content.stat().st_size
     most = left = _PROFILES + size // _BYTES_A_PROFILE
     for number, profile in enumerate(profiles):
         if not isinstance(profile, PushedProfile):

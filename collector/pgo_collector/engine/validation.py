@@ -132,11 +132,6 @@ def packed(content: bytes, limits: Limits) -> bytes | None:
     return None if content.startswith(GZIP_MAGIC) else compress(content)
 
 
-def body_size(body: bytes | Path) -> int:
-    """Return the bytes of a body as it came, in memory or in a file."""
-    return len(body) if isinstance(body, bytes) else body.stat().st_size
-
-
 class _TimeIsUp(BaseException):
     """The body's time is used up. No `except Exception` on the way up takes it for an error of the body."""
 
@@ -165,7 +160,8 @@ class BodyTime:
         """
         if self._seconds == inf:
             return work(*args, **kwargs)
-        allowed = self._seconds * max(body_size(body) / _MIB, 1)
+        size = len(body) if isinstance(body, bytes) else body.stat().st_size
+        allowed = self._seconds * max(size / _MIB, 1)
         try:
             try:
                 self._is_running = True

@@ -407,18 +407,18 @@ class GroupCommit:
         """
         keys = [(each.series, each.facts.digest) for each in submissions]
         times = [each.time_until(latest) for each in submissions]
-        # Sorted, so that two transactions with the same profiles wait for each other, and not both for ever.
-        undated = sorted({key for key, time_nanos in zip(keys, times, strict=True) if not time_nanos})
-        for series, digest in undated:
-            self._catalog.database.serialize(connection, f"{series} {digest}")
-        stored = zip(undated, read_times(connection, undated), strict=True)
-        first = {key: min(found) for key, found in stored if found}
-        names = []
-        for key, known in zip(keys, times, strict=True):
-            time_nanos = known or first.get(key) or self._undated.take(*key)
-            first[key] = min(time_nanos, first.get(key, time_nanos))
-            names.append(BlobName(key[0], Identity(time_nanos, key[1])))
-        return names
+        if not all(times):
+            # Sorted, so that of two transactions with the same profiles one waits, and not both for ever.
+            undated = sorted({key for key, time_nanos in zip(keys, times, strict=True) if not time_nanos})
+            for series, digest in undated:
+                self._catalog.database.serialize(connection, f"{series} {digest}")
+            stored = zip(undated, read_times(connection, undated), strict=True)
+            first = {key: min(found) if found else self._undated.take(*key) for key, found in stored}
+            times = [time_nanos or first[key] for key, time_nanos in zip(keys, times, strict=True)]
+        return [
+            BlobName(series, Identity(time_nanos, digest))
+            for (series, digest), time_nanos in zip(keys, times, strict=True)
+        ]
 
     def _place(
         self,

@@ -24,6 +24,7 @@ from pprof_merge.heap import keep_heap
 from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, WEIGHTS, Weighting, parse_half_life, times_until
 from pprof_merge.profile import Profile
+from pprof_merge.streams import say
 
 if TYPE_CHECKING:
     from pprof_merge.analysis.rules import Rules
@@ -181,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatted = _formatted if options.binary is None else partial(_with_binary, options.binary)
         write(options.output, formatted(merged, wanted))
     except (BadInputError, ProfileError) as error:
-        print(f"pprof-merge: {error}", file=sys.stderr)
+        say(f"pprof-merge: {error}")
         return _BAD_INPUT
     except KeyboardInterrupt:
         return _INTERRUPTED
