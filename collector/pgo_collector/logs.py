@@ -59,6 +59,9 @@ EVENTS: Mapping[str, str] = {
     " interpreted one is some thirty times slower.",
     "listening for gRPC": "The server takes gRPC calls of OTLP at this address.",
     "serving": "The catalog matches the stored blobs, and requests are answered.",
+    "check found": "What [`pgo-collector check`](../operations.md#check) says of the settings, of the files"
+    " that they name, or of the disk: `detail` is what is wrong with the `part`, `fix` what to do. The server"
+    " runs all the same.",
     "waiting for catalog": "Another collector uses the catalog alone: it compares the stored profiles with"
     " it, or can't share it (see `reason`). The start goes on when it has ended.",
     "request": "A request has ended. [Operations](../operations.md#what-the-logs-say) lists the fields.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from difflib import get_close_matches
 from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,6 +23,9 @@ from pgo_collector.resources import memory_bytes
 from pgo_collector.traces.spans import PARTS
 
 PREFIX = "PGOF_"
+# What Kubernetes tells each container of its namespace's services: names, and beginnings of values.
+_OF_KUBERNETES = re.compile(r"\w+_SERVICE_(?:HOST|PORT(?:_\w+)?)|\w+_PORT_\d+_[A-Z]+_(?:PROTO|PORT|ADDR)")
+_LINKS = ("tcp://", "udp://", "sctp://")
 # A prefix has no empty parts, and none that are dots.
 _STORAGE = re.compile(r"(?:s3|gs|az)://[a-z0-9][a-z0-9._-]{1,62}(?:/(?!\.{1,2}(?:/|$))[\w.=-]+)*/?", re.ASCII)
 # The catalog and zlib take no number of more than 63 bits.
@@ -945,6 +950,13 @@ class Settings(BaseModel):
             " data folder at all."
         ),
     )
+    unknown_settings: Literal["refuse", "warn"] = Field(
+        default="refuse",
+        description=(
+            "What an environment variable does that begins with PGOF_ and is no setting, such as a misspelled"
+            " one: refuse, so that no command runs, or warn, such as for going back to an older version."
+        ),
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description=(
@@ -1021,16 +1033,37 @@ class Settings(BaseModel):
         return max(self.max_compressed_bytes, self.max_inflated_bytes)
 
 
-def read_settings() -> Settings:
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what to do about each variable of an environment that looks like a setting and is none, by name.
+
+    A variable that Kubernetes makes for a service called pgof, or pgof-something, doesn't look like one.
+    """
+    known = [f"{PREFIX}{name}".upper() for name in Settings.model_fields]
+    unknown = {}
+    for name in sorted(environment):
+        is_kubernetes = _OF_KUBERNETES.fullmatch(name) or environment[name].startswith(_LINKS)
+        if name.upper().startswith(PREFIX) and name.upper() not in known and not is_kubernetes:
+            near = get_close_matches(name.upper(), known, 1)
+            unknown[name] = f"did you mean {near[0]}?" if near else "unset it"
+    return unknown
+
+
+def read_settings(*, takes_unknown: bool = False) -> Settings:
     """Return the settings in the environment. Raises SettingsInvalid, which names the variables.
 
-    The case of letters in names of variables doesn't matter.
+    The case of letters in names of variables doesn't matter. An unknown variable is invalid as well, unless
+    PGOF_UNKNOWN_SETTINGS allows it, or `takes_unknown`.
     """
     variables = {name.upper(): value for name, value in os.environ.items()}
     names = {name: f"{PREFIX}{name}".upper() for name in Settings.model_fields}
     given = {name: variables[variable] for name, variable in names.items() if variable in variables}
     try:
-        return Settings.model_validate(given)
+        settings = Settings.model_validate(given)
     except ValidationError as error:
         faults = [f"{names[str(fault['loc'][0])]}: {fault['msg']}" for fault in error.errors()]
         raise SettingsInvalid("; ".join(faults)) from None
+    unknown = unknown_variables(os.environ)
+    if unknown and settings.unknown_settings == "refuse" and not takes_unknown:
+        faults = [f"{name} isn't a setting: {fix}" for name, fix in unknown.items()]
+        raise SettingsInvalid("; ".join([*faults, "or set PGOF_UNKNOWN_SETTINGS=warn"]))
+    return settings

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
-from pgo_collector.checks import Finding
+from pgo_collector.checks import Finding, State
 from pgo_collector.engine.binaries import lacking
 from pgo_collector.errors import (
     CannotStart,
@@ -21,7 +20,7 @@ from pgo_collector.hooks.endpoint import read_secrets
 from pgo_collector.http.keys import KeySet
 from pgo_collector.http.session_secret import read_session_secret
 from pgo_collector.merges.rules_folder import RulesFolder
-from pgo_collector.settings import PREFIX, Settings
+from pgo_collector.settings import PREFIX, Settings, unknown_variables
 from pgo_collector.store.binaries import stored_sizes
 from pgo_collector.store.store import storage_of
 from pgo_collector.traces.keys import TraceKeys
@@ -32,7 +31,7 @@ _DIGEST = b"sha256:"
 
 def check_configuration(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
     """Check the settings, which were read from this environment, and the files that they name."""
-    yield from _variables(environment)
+    yield from _variables(settings, environment)
     yield _keys("submit keys", settings.submit_auth_keys_file)
     yield _keys("merge keys", settings.merge_auth_keys_file)
     if settings.metrics_auth_keys_file is not None:
@@ -46,14 +45,12 @@ def check_configuration(settings: Settings, environment: Mapping[str, str]) -> I
     yield _bulk(settings)
 
 
-def _variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+def _variables(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
+    state: State = "fails" if settings.unknown_settings == "refuse" else "warning"
+    for name, fix in unknown_variables(environment).items():
+        yield Finding("settings", state, f"{name} isn't a setting", fix)
     known = [f"{PREFIX}{name}".upper() for name in Settings.model_fields]
-    given = [name for name in environment if name.upper().startswith(PREFIX)]
-    for name in sorted(given):
-        if name.upper() not in known:
-            near = get_close_matches(name.upper(), known, 1)
-            fix = f"did you mean {near[0]}?" if near else "unset it"
-            yield Finding("settings", "warning", f"{name} isn't a setting", fix)
+    given = {name.upper() for name in environment}.intersection(known)
     yield Finding("settings", "ok", f"{len(given)} of {len(known)} are set")
 
 

@@ -24,6 +24,9 @@ from starlette.types import ASGIApp
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.stored_rows import made_nanos
+from pgo_collector.checks.catalog import stored_bytes
+from pgo_collector.checks.configuration import check_configuration
+from pgo_collector.checks.data_folder import check_disk
 from pgo_collector.connections.connection import Connection, State
 from pgo_collector.connections.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
 from pgo_collector.errors import CatalogInUse
@@ -205,7 +208,7 @@ async def _serve(settings: Settings) -> None:
             progress=gate.progress,
             stopping=stopping,
         )
-        working = asyncio.create_task(_run_app(app, gate, server, serving))
+        working = asyncio.create_task(_run_app(app, gate, server, serving, settings))
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
         if not gate.is_open:  # it stops before it is ready, or can't start
             working.cancel()
@@ -222,6 +225,7 @@ async def _run_app(
     gate: StartGate,
     server: uvicorn.Server,
     serving: asyncio.Task[None],
+    settings: Settings,
 ) -> None:
     """Open the application, and pass requests to it until the server has stopped. Raises CannotStart."""
     async with opened as app:
@@ -230,7 +234,18 @@ async def _run_app(
         gate.open(app)
         server.config.loaded_app = app  # new connections needn't pass the gate
         _log.info("serving")
+        checking = asyncio.create_task(asyncio.to_thread(_log_findings, settings))
         await asyncio.wait({serving})
+        await asyncio.wait({checking})
+
+
+def _log_findings(settings: Settings) -> None:
+    """Log what `pgo-collector check` would find wrong with the configuration and the disk."""
+    with closing(database_of(settings)) as database:
+        sizes = stored_bytes(database)
+    for finding in (*check_configuration(settings, os.environ), check_disk(settings, sizes)):
+        if finding.state != "ok":
+            _log.warning("check found", **finding._asdict())
 
 
 @asynccontextmanager

@@ -199,9 +199,39 @@ def file_for_folder(server: Server) -> None:
     server.data.write_text("a file")
 
 
+def test_a_server_logs_what_a_check_finds(stopped: Server) -> None:
+    """It serves all the same, but where a variable is no setting."""
+    stopped.merge_keys.chmod(0o644)
+    stopped.environment |= {"PGOF_KEEP_DAY": "5", "PGOF_UNKNOWN_SETTINGS": "warn"}
+    stopped.start()
+    stopped.wait_for_log("check found", 2)
+    lines = stopped.events("check found")
+    found = {line["part"]: (line["level"], line["detail"], line["fix"]) for line in lines}
+    level, detail, fix = found["merge keys"]
+    assert (level, fix.startswith(f"chmod o= {stopped.merge_keys}")) == ("warning", True)
+    assert detail == f"{stopped.merge_keys} has keys that every user of this machine can read"
+    assert found["settings"] == ("warning", "PGOF_KEEP_DAY isn't a setting", "did you mean PGOF_KEEP_DAYS?")
+    assert "submit keys" not in found
+    assert stopped.stop() == 0
+
+
+def test_a_server_does_not_start_with_a_variable_that_is_no_setting(stopped: Server) -> None:
+    environment = stopped.environment | {"PGOF_KEEP_DAY": "5"}
+    finished = subprocess.run(
+        [COMMAND, "serve"], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert finished.returncode == 2
+    assert "PGOF_KEEP_DAY isn't a setting: did you mean PGOF_KEEP_DAYS?" in finished.stderr
+
+
 DIGEST = f"sha256:{'ab' * 32}\n"
 BREAKS: dict[str, tuple[Break, dict[str, str], str]] = {
-    "misspelled": (setting(PGOF_KEEP_DAY="3"), {"settings": "warning"}, "PGOF_KEEP_DAYS?"),
+    "misspelled": (setting(PGOF_KEEP_DAY="3"), {"settings": "fails"}, "PGOF_KEEP_DAYS?"),
+    "misspelled, and allowed": (
+        setting(PGOF_KEEP_DAY="3", PGOF_UNKNOWN_SETTINGS="warn"),
+        {"settings": "warning"},
+        "PGOF_KEEP_DAYS?",
+    ),
     "not a number": (setting(PGOF_WORKERS="many"), {"settings": "fails"}, "PGOF_WORKERS"),
     "no keys file": (lambda server: server.submit_keys.unlink(), {"submit keys": "fails"}, "keys new"),
     "no key": (submit_keys("\n"), {"submit keys": "warning"}, "every request is refused"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -20,8 +21,8 @@ pytestmark = pytest.mark.any_store
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the collector's variables from the environment."""
-    for name in Settings.model_fields:
-        monkeypatch.delenv(f"PGOF_{name.upper()}", raising=False)
+    for name in [name for name in os.environ if name.upper().startswith("PGOF_")]:
+        monkeypatch.delenv(name)
 
 
 def test_the_defaults_are_pgo_fleets() -> None:
@@ -50,6 +51,7 @@ TEXTS = {
     "storage": "s3://bucket/a/prefix",
     "trace_otlp_url": HttpUrl("http://127.0.0.1:4318/v1/traces"),
     "trace_parts": "http, store",
+    "unknown_settings": "warn",
     "webhook_url": HttpUrl("https://example.org/events"),
 }
 
@@ -74,6 +76,44 @@ def is_taken(name: str, value: object) -> bool:
     except ValidationError:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("PGOF_KEEP_DAY", "did you mean PGOF_KEEP_DAYS?"),
+        ("pgof_keep_day", "did you mean PGOF_KEEP_DAYS?"),
+        ("PGOF_QQQQQQQQ", "unset it"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, "5")
+    with pytest.raises(SettingsInvalid) as raised:
+        read_settings()
+    assert str(raised.value) == f"{name} isn't a setting: {advice}; or set PGOF_UNKNOWN_SETTINGS=warn"
+    assert main(["expired"]) == 2
+    assert advice in capsys.readouterr().err
+    monkeypatch.setenv("PGOF_UNKNOWN_SETTINGS", "warn")
+    assert read_settings().unknown_settings == "warn"
+
+
+def test_what_kubernetes_says_of_a_service_called_pgof_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {
+        "PGOF_SERVICE_HOST": "10.0.0.1",
+        "PGOF_SERVICE_PORT": "8080",
+        "PGOF_SERVICE_PORT_HTTP": "8080",
+        "PGOF_PORT": "tcp://10.0.0.1:8080",
+        "PGOF_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+        "PGOF_PORT_8080_TCP_PROTO": "tcp",
+        "PGOF_PORT_8080_TCP_PORT": "8080",
+        "PGOF_PORT_8080_TCP_ADDR": "10.0.0.1",
+        "PGOF_AT_HOME_SERVICE_HOST": "10.0.0.2",
+    }
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert read_settings() == Settings()
 
 
 def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch) -> None:
