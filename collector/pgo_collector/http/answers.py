@@ -110,11 +110,8 @@ def coarse_headers(coarse: Coarse) -> dict[str, str]:
 def clock_headers(seconds_off: float) -> dict[str, str]:
     """Return PGO-Clock: by how many seconds a sender's clock is ahead, and what became of its profile.
 
-    It is negative for a profile that is older than retention keeps. Returns no header for a clock that is
-    right.
+    It is negative for a profile that is older than retention keeps.
     """
-    if not seconds_off:
-        return {}
     became = "stored-at-arrival" if seconds_off > 0 else "older-than-kept"
     return {_CLOCK_HEADER: f"{seconds_off:.0f};{became}"}
 

@@ -40,6 +40,7 @@ from pgo_collector.catalog.rows import (
 from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import BlobName, Identity, Series, inputs_name
+from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.store.store import Store, not_stored
 from pgo_collector.submits.clocks import Clocks
 from pgo_collector.traces.spans import Place, place, shared, span
@@ -67,21 +68,12 @@ class Submission(NamedTuple):
     facts: Facts
     created_nanos: int | None = None
 
-    @property
-    def said_nanos(self) -> int:
-        """Return when it was taken by its sender's clock, in ns since 1970; 0 if the sender doesn't say."""
-        return self.facts.time_nanos or self.created_nanos or 0
-
-    def time_until(self, latest: float) -> int:
-        """Return when it was taken, in ns since 1970; 0 if that is after `latest`, or not known."""
-        return self.said_nanos if self.said_nanos <= latest else 0
-
 
 class Submitted(NamedTuple):
     """A stored profile: its facts, its name, and whether it wasn't stored before.
 
     The name is that of its own blob, even if a combined blob counts the profile. `seconds_off` says by how
-    much the sender's clock is ahead, negative if it is behind: see `Clocks.note`.
+    much the sender's clock is ahead, negative if the profile is older than retention keeps.
     """
 
     facts: Facts
@@ -101,7 +93,8 @@ class Commits:
         `most_ahead` is how far after now a profile may say that it was taken, in seconds, and `keep_days` how
         long retention keeps it.
         """
-        self.clocks = Clocks(keep_days)
+        self.clocks = Clocks()
+        self._keep_nanos = keep_days * DAY_NANOS
         self.group_commit = GroupCommit(store.blobs, store.catalog, announcers, most_ahead)
         self._store = store
         self._queue = _Queue()
@@ -120,9 +113,14 @@ class Commits:
             stored = await future
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("profile", error) from error
+        said = submission.facts.time_nanos or submission.created_nanos
         time_nanos = stored.name.identity.time_nanos
-        off = self.clocks.note(submission.series, submission.said_nanos, time_nanos)
-        return stored._replace(seconds_off=off) if off else stored
+        ahead, age = (said or 0) - time_nanos, time.time_ns() - time_nanos
+        off = ahead if ahead > 0 else -age if said and age > self._keep_nanos else 0
+        if off or (said and self.clocks.off):
+            self.clocks.note(submission.series, off / 10**9)
+            return stored._replace(seconds_off=off / 10**9)
+        return stored
 
     def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
         """Store the profiles that wait, if an earlier call for one of them hasn't stored them all."""
@@ -339,7 +337,9 @@ class GroupCommit:
         stored: list[tuple[BlobName, Facts]] = []
         try:
             with suppress(_NoneStored), self._catalog.writing(changed, new=changed) as connection:
-                named = self._names(connection, submissions, latest)
+                said = [each.facts.time_nanos or each.created_nanos or 0 for each in submissions]
+                times = [nanos if nanos <= latest else 0 for nanos in said]
+                named = self._names(connection, submissions, times)
                 counting, known, first = read_counting(connection, named)
                 # The same bytes say the same time, so they were stored when that was still too far ahead.
                 moved = {
@@ -364,8 +364,8 @@ class GroupCommit:
                     event for each in self._announcers for known in stored for event in each(*known)
                 ]:
                     add_events(connection, events)
-            if undated := [name for name, _ in stored if not new[name].time_until(latest)]:
-                self._undated.drop(undated)
+            if undated := {name for name, nanos in zip(names, times, strict=True) if not nanos}:
+                self._undated.drop(name for name, _ in stored if name in undated)
         except SQLAlchemyError as error:
             if fault_of(error) is Fault.CONFLICT:
                 raise _Conflict(error) from error
@@ -398,15 +398,13 @@ class GroupCommit:
         remove_profiles(connection, failed)
 
     def _names(
-        self, connection: sa.Connection, submissions: Sequence[Submission], latest: float
+        self, connection: sa.Connection, submissions: Sequence[Submission], times: Sequence[int]
     ) -> list[BlobName]:
-        """Return the name of each profile.
+        """Return the name of each profile, of these times in ns since 1970.
 
-        One that has no time, or one after `latest`, gets the one that the same bytes were stored with, if
-        they were: it is a retry.
+        One whose time is 0 gets the one that the same bytes were stored with, if they were: it is a retry.
         """
         keys = [(each.series, each.facts.digest) for each in submissions]
-        times = [each.time_until(latest) for each in submissions]
         if not all(times):
             # Sorted, so that of two transactions with the same profiles one waits, and not both for ever.
             undated = sorted({key for key, time_nanos in zip(keys, times, strict=True) if not time_nanos})

@@ -54,7 +54,7 @@ def add_submit_routes(routes: Routes, submits: Submits) -> None:
     async def submit(request: Request) -> Response:
         series, created_nanos = series_of(request), created_nanos_of(request)
         submitted = await submits.submit(request, series, created_nanos, may_be_empty=False)
-        headers = clock_headers(submitted.seconds_off)
+        headers = clock_headers(submitted.seconds_off) if submitted.seconds_off else None
         return Envelope(profile_entry(submitted.name), headers=headers)
 
 
