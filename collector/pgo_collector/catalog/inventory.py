@@ -18,8 +18,9 @@ from pgo_collector.model.series import BlobName, Identity, Scope
 
 # Label keys that are listed for a service. Clients make labels up, so there may be any number.
 MOST_KEYS = 100
-# Names compared with one that isn't stored: how much longer or shorter, how many, and how alike at least.
-_APART, _MOST_COMPARED, _LIKE = 8, 1000, 0.75
+# Names compared with one that isn't stored: how much longer or shorter, how many, and how alike at least. The
+# time of a comparison grows with the square of the length, so longer names have no name like them.
+_APART, _MOST_COMPARED, _LIKE, _LONGEST_COMPARED = 8, 200, 0.75, 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +102,22 @@ class Inventory:
     def nearest_service(self, service: str, scope: Scope) -> str | None:
         """Return the name of the service in a scope that is spelled most like a name without live blobs.
 
-        None if the name has live blobs, or no name is like it. Other letter cases count as the same letters.
+        None if the name has live blobs, is long, or no name is like it. Other letter cases count as the same
+        letters. Of many names, those that begin the same are looked at.
         """
+        if len(service) > _LONGEST_COMPARED:
+            return None
         has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
         length = sa.func.length(SERIES.c.service)
         query = (
             sa.select(SERIES.c.service)
             .where(in_scope(scope), has_live, length.between(len(service) - _APART, len(service) + _APART))
             .group_by(SERIES.c.service)
-            .order_by(SERIES.c.service != service, SERIES.c.service)
+            .order_by(
+                SERIES.c.service != service,
+                sa.func.substr(SERIES.c.service, 1, 2) != service[:2],
+                SERIES.c.service,
+            )
             .limit(_MOST_COMPARED)
         )
         with self._catalog.reading() as connection:

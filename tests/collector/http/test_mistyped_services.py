@@ -18,6 +18,7 @@ _ROUTES = [
     "/v1/top",
     "/v1/releases/3/profile",
 ]
+_LONG = "a" * 60
 _NOTHING = "no stored profile matches the selection"
 
 
@@ -26,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("server"))
     server.merge_keys.write_text(f"{server.merge_key}\nof-logs service=log*\nof-both service=logsumm,shop\n")
     with server:
-        for service in ("logsum", "checkout", "hidden-checkouts"):
+        for service in ("logsum", "checkout", "hidden-checkouts", _LONG):
             server.submit(PROFILE.read_bytes(), query={"service": service})
         yield server
 
@@ -57,3 +58,8 @@ def test_a_key_learns_no_name_of_a_service_that_it_is_not_for(server: Server) ->
 def test_a_stored_service_and_one_like_none_get_no_name(server: Server) -> None:
     assert detail(server, "/v1/merge", server.merge_key, service="logsum", type="heap") == _NOTHING
     assert detail(server, "/v1/merge", server.merge_key, service="quite-another") == _NOTHING
+
+
+def test_long_names_are_not_compared(server: Server) -> None:
+    """The time of a comparison grows with the square of their length."""
+    assert detail(server, "/v1/merge", server.merge_key, service=f"{_LONG}b") == _NOTHING
