@@ -99,6 +99,10 @@ EVENTS: Mapping[str, str] = {
     " still scraped.",
     "pod watch silent": "Nothing came of the pods of a namespace for too long, so they are listed again.",
     "pod not scraped": "The annotations of a pod can't be followed.",
+    "no pods": "A namespace has no running pods that match, or it isn't there: Kubernetes answers both with"
+    " an empty list. Check the names and the selector.",
+    "no services": "A catalog has no service with the mark, or the agent needs a token: Nomad and Consul with"
+    " ACLs leave out what it may not see.",
     "services listed": "A catalog has this many services to scrape.",
     "services unreadable": "A catalog can't be read, and is asked again. The known services are still"
     " scraped.",

@@ -477,7 +477,7 @@ class Settings(BaseModel):
     otlp_labels: str = Field(
         default=(
             "service.version,service.instance.id,service.namespace,deployment.environment*,k8s.*.name,"
-            "host.name,cloud.region,cloud.availability_zone,process.executable.name"
+            "host.name,cloud.region,cloud.availability_zone,process.executable.name,job,instance"
         ),
         description=(
             "The attributes of OTLP's resources and scopes that become labels of the series,"

@@ -192,7 +192,7 @@ def test_the_ingress_leads_to_what_people_and_programs_ask_for() -> None:
         ]
         for route in routes
     }
-    assert {route for route, paths in led.items() if not paths} == {"/metrics", "/readyz"}
+    assert {route for route, paths in led.items() if not paths} == {"/metrics", "/readyz", "/ready"}
     assert {path for paths in led.values() for path in paths} == kinds.keys() - {_ASKED_BY_GRAFANA}
 
 

@@ -56,7 +56,7 @@ def test_they_belong_together() -> None:
 def test_it_may_call_the_collector_that_it_is_told_of() -> None:
     service = read_yaml((KUBERNETES / "collector" / "service.yaml").read_text())
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
-    (port,) = (port["port"] for port in service["spec"]["ports"])
+    (port,) = (port["port"] for port in service["spec"]["ports"] if port["name"] == "http")
     assert f"http://{name}.{namespace}:{port}" == OPTIONS.url
     spec = MANIFESTS["network-policy.yaml"]["spec"]
     assert (spec["policyTypes"], spec["ingress"]) == (["Ingress", "Egress"], [])

@@ -44,6 +44,7 @@ def ready(server: Server) -> tuple[int, dict[str, str]]:
 def test_it_is_ready_and_stays_so(server: Server) -> None:
     assert ready(server) == (200, {})
     assert server.client.head("/readyz").status_code == 200
+    assert server.client.get("/ready").text == "ready\n"
     assert server.submit(profile_of("a")).status_code == 204
     assert ready(server) == (200, {})
     assert not list((server.data / "incoming").iterdir())
@@ -63,6 +64,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
             "store": "No space left on device",
             "disk": disk_full,
         }
+        pyroscopes = server.client.get("/ready")
+        assert (pyroscopes.status_code, "disk: 0.0 MiB are free" in pyroscopes.text) == (503, True)
         assert server.submit(profile_of("a")).status_code == 500
         filler.unlink()
         assert ready(server) == (200, {})

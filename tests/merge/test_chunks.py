@@ -29,6 +29,7 @@ from tests.oracle.builder import World, seeded
 
 # Every constant that sets how much a loop handles at a time.
 CHUNKED = (
+    "pprof_merge.analysis.dropped_frames:_CHUNK_FRAMES",
     "pprof_merge.analysis.outliers:_CHUNK_STACKS",
     "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
     "pprof_merge.codec.encoding:_PART_BYTES",

@@ -56,6 +56,7 @@ class CatalogTargets:
         self._token_file = token_file
         self._ca_file = ca_file
         self._reported: dict[str, str] = {}
+        self.unreadable = False
 
     async def targets(self) -> list[Target]:
         """Return the targets that exist now. Raises CatalogUnavailable."""
@@ -96,12 +97,15 @@ class CatalogTargets:
             answers = _Answers(client, self._url)
             listed = await answers.ask(self._api.listing(), index)
             now = answers.headers.get(self._api.index_header, "")
+            marked = [*self._api.marked(listed)]
             targets = [
                 target
-                for question in self._api.marked(listed)
+                for question in marked
                 for instance in self._api.instances(await answers.ask(question, may_be_gone=True))
                 if (target := self._target(instance)) is not None
             ]
+        if not (index or marked or self._token_file):
+            _log.warning("no services", catalog=self._api.name)
         return targets, int(now) if now.isascii() and now.isdecimal() and len(now) < _MOST_DIGITS else 0
 
     def _client(self) -> httpx.AsyncClient:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from pgo_agent.errors import AgentError, ClusterUnavailable, NotInstalled, TargetInvalid
@@ -47,18 +48,25 @@ class KubernetesTargets:
         self._defaults = defaults
         self._labels = labels
         self._reported: dict[str, str] = {}
+        self.unreadable = False
 
     async def targets(self) -> list[Target]:
-        """Return the targets that exist now. Raises ClusterUnavailable."""
-        try:
-            async with _client() as client:
-                return [
-                    target
-                    for namespace in self._namespaces
-                    for target in (await self._list(client, namespace))[0]
-                ]
-        except Exception as error:
-            raise ClusterUnavailable(_reason(error)) from error
+        """Return the targets that exist now, in all namespaces that can be read.
+
+        Raises ClusterUnavailable if none can be.
+        """
+        targets: list[Target] = []
+        reasons = []
+        for namespace in self._namespaces:
+            try:
+                async with _client() as client:
+                    targets += (await self._list(client, namespace))[0]
+            except Exception as error:  # noqa: BLE001 - the other namespaces may be readable
+                reasons.append(_logged(namespace, error))
+        if len(reasons) == len(self._namespaces):
+            raise ClusterUnavailable(reasons[0])
+        self.unreadable = bool(reasons)
+        return targets
 
     async def follow(self, schedule: ScrapeSchedule) -> None:
         """Keep the schedule up to date until cancelled. In an outage the last known targets stay."""
@@ -76,7 +84,7 @@ class KubernetesTargets:
                 _log.info("pod watch silent", namespace=namespace)
             except Exception as error:  # noqa: BLE001 - no error may stop the known targets
                 # This includes status 410, a version that is too old, which needs a new list.
-                _log.warning("pods unreadable", namespace=namespace, reason=_reason(error))
+                _logged(namespace, error)
             failures = 1 if time.monotonic() - began > _WATCH_SECONDS else failures + 1
             await asyncio.sleep(retry_delay(failures, 1.0, 0.0))
 
@@ -100,9 +108,15 @@ class KubernetesTargets:
 
     async def _list(self, client: AsyncClient, namespace: str) -> tuple[list[Target], str]:
         """Return the targets of a namespace, and the version of the list, from which a watch continues."""
-        pods = client.list(_pods(), namespace=namespace, chunk_size=_PAGE, **self._query)
-        targets = [target async for pod in pods if (target := self._target(pod)) is not None]
-        return targets, pods.resourceVersion
+        listed = client.list(_pods(), namespace=namespace, chunk_size=_PAGE, **self._query)
+        targets, is_empty = [], True
+        async for pod in listed:
+            is_empty = False
+            if (target := self._target(pod)) is not None:
+                targets.append(target)
+        if is_empty:
+            _log.warning("no pods", namespace=namespace)
+        return targets, listed.resourceVersion
 
     async def _watch(
         self, client: AsyncClient, namespace: str, version: str
@@ -141,5 +155,16 @@ def _pods() -> Any:
     return create_namespaced_resource("", "v1", "Pod", "pods")
 
 
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
+def _logged(namespace: str, error: Exception) -> str:
+    """Log and return why the pods of a namespace can't be read.
+
+    What httpx says after the first line is a link to a manual.
+    """
+    reason = str(error).partition("\n")[0]
+    if not isinstance(error, AgentError):
+        reason = f"{type(error).__name__}: {reason}"
+    response = getattr(error, "response", None)
+    if response is not None and response.status_code == HTTPStatus.FORBIDDEN:
+        reason += "; the agent needs the rights to list and to watch pods"
+    _log.warning("pods unreadable", namespace=namespace, reason=reason)
+    return reason

@@ -76,7 +76,13 @@ async def once(options: argparse.Namespace, known: Sequence[TargetSource], queue
         print(summary_text(summary))
     if not everywhere or (targets and not results.scraped):
         return NONE
-    partly = stopping.is_set() or results.failures or summary["waiting"] or summary["dropped"]
+    partly = (
+        stopping.is_set()
+        or any(source.unreadable for source in known)
+        or results.failures
+        or summary["waiting"]
+        or summary["dropped"]
+    )
     return SOME if partly else ALL
 
 

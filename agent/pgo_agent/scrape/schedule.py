@@ -15,7 +15,13 @@ _log = EventLogger(__name__)
 
 
 class TargetSource(Protocol):
-    """A list of targets that may change: a file, or the pods of a Kubernetes cluster."""
+    """A list of targets that may change: a file, or the pods of a Kubernetes cluster.
+
+    `unreadable` says whether the last call of `targets` returned a part of them, since others couldn't be
+    read.
+    """
+
+    unreadable: bool
 
     async def targets(self) -> Sequence[Target]:
         """Return the targets that exist now. Raises AgentError."""

@@ -28,6 +28,7 @@ class FileTargets:
 
     def __init__(self, targets: Sequence[Target]) -> None:
         self._targets = targets
+        self.unreadable = False
 
     async def targets(self) -> Sequence[Target]:
         """Return the targets."""

@@ -25,7 +25,15 @@ _GZIPPED_SUFFIX = ".gz.part"
 CPU_TIME = ValueType(b"cpu", b"nanoseconds")
 SAMPLE_COUNT = ValueType(b"samples", b"count")
 _OF_CPU = ([SAMPLE_COUNT], [CPU_TIME], sorted((SAMPLE_COUNT, CPU_TIME)))
-_ADVICE = "say what it is by its type, such as type=heap, type=wall or type=other"
+# What a profile is likely to be, by the beginning of one of its sample types.
+_LIKELY = {
+    b"inuse_": "heap",
+    b"alloc_": "heap",
+    b"contentions": "block or type=mutex",
+    b"goroutine": "goroutine",
+    b"threadcreate": "threadcreate",
+    b"wall": "wall",
+}
 _LONGEST_LIST = 200
 _MIB = 1 << 20
 # How much longer the interpreted engine takes for honest bodies.
@@ -110,14 +118,23 @@ def check_cpu(header: Header) -> None:
     if header.period_type != CPU_TIME:
         raise NotACPUProfile(
             f"not a CPU profile: the period is in {_cut(str(header.period_type))}, not in {CPU_TIME};"
-            f" {_ADVICE}"
+            f" {_advice(header)}"
         )
     given = sorted(header.sample_types)
     if given not in _OF_CPU:
         types = ", ".join(map(str, header.sample_types[:10])) or "nothing"
         raise NotACPUProfile(
-            f"not a CPU profile: it measures {_cut(types)}, not {SAMPLE_COUNT} and {CPU_TIME}; {_ADVICE}"
+            f"not a CPU profile: it measures {_cut(types)}, not {SAMPLE_COUNT} and {CPU_TIME};"
+            f" {_advice(header)}"
         )
+
+
+def _advice(header: Header) -> str:
+    names = [sample_type.type for sample_type in header.sample_types]
+    for beginning, type_ in _LIKELY.items():
+        if any(name.startswith(beginning) for name in names):
+            return f"send it with type={type_}"
+    return "send it with its type, such as type=wall or type=other"
 
 
 def _cut(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
@@ -83,10 +84,18 @@ def require_key(key_file: KeyFile, header: str = "") -> Check:
             matches = (key_file.keys.match(text) for text in texts if text)
             key = next((match for match in matches if match is not None), None)
         if key is None:
-            raise KeyRefused(f"no key that this route takes; send one as {how}")
+            raise KeyRefused(f"{_what_it_is(texts, key_file)}; send one as {how}")
         context_of(request).key = key
 
     return check
+
+
+def _what_it_is(texts: Sequence[bytes], key_file: KeyFile) -> str:
+    """Return why none of these texts is a key of the file; it may be one of another kind."""
+    for other in key_file.others:
+        if any(text and other.keys.match(text) is not None for text in texts):
+            return f"this is a {other.kind} key, and the route takes {key_file.kind} keys"
+    return "the key that was sent is no key that this route takes" if any(texts) else "no key was sent"
 
 
 def _text_of_key(authorization: str) -> bytes:

@@ -154,11 +154,17 @@ class KeySet:
 
 
 class KeyFile(ReloadedFile):
-    """The keys of one file, as it is now or as it was when it last had usable keys."""
+    """The keys of one file, as it is now or as it was when it last had usable keys.
 
-    def __init__(self, path: Path) -> None:
+    `kind` is what they are for, such as submit. `others` are files with keys of other kinds, for the refusal
+    of a key that was mistaken for one of these.
+    """
+
+    def __init__(self, path: Path, kind: str = "") -> None:
         """Read the file. Raises KeysUnreadable and KeyMalformed, which name the file and its bad lines."""
         super().__init__(path)
+        self.kind = kind
+        self.others: tuple[KeyFile, ...] = ()
         self.keys = KeySet.parse(self.text)
         if faults := [f"line {line}: {reason}" for line, reason in self.keys.malformed.items()]:
             raise KeyMalformed(f"keys file {path}: {'; '.join(faults)}")

@@ -25,7 +25,7 @@ from pgo_collector.routes.parca.api import PARCA, parca_routes
 from pgo_collector.routes.profefe.api import profefe_routes
 from pgo_collector.routes.profefe.envelope import PROFEFE
 from pgo_collector.routes.push.connect import Messages
-from pgo_collector.routes.pyroscope.api import CONNECT, OF_INGEST, pyroscope_routes
+from pgo_collector.routes.pyroscope.api import CONNECT, OF_INGEST, READY, pyroscope_routes, ready_route
 from pgo_collector.routes.pyroscope.querier import querier_routes
 from pgo_collector.routes.pyroscope.render import render_routes
 from pgo_collector.routes.submit import SUBMIT
@@ -85,6 +85,7 @@ def _profefe(parts: Parts) -> Iterator[Routes]:
 
 
 def _pyroscope(parts: Parts) -> Iterator[Routes]:
+    yield ready_route(parts.readiness)
     yield pyroscope_routes(parts.submits, parts.submit_keys, parts.settings.push_profiles)
     yield querier_routes(parts.profiles, parts.reading, parts.messages, parts.merge_keys)
     yield render_routes(parts.reading, parts.merge_keys)
@@ -112,7 +113,7 @@ def _autopgo(parts: Parts) -> Iterator[Routes]:
 
 PROTOCOLS = (
     Protocol("profefe", (PROFEFE,), _profefe),
-    Protocol("pyroscope", (CONNECT, OF_INGEST), _pyroscope),
+    Protocol("pyroscope", (CONNECT, OF_INGEST), _pyroscope, others=(READY,)),
     Protocol("parca", (PARCA,), _parca),
     Protocol("otlp", (OTLP,), _otlp),
     Protocol("datadog", (DATADOG,), _datadog, others=(INFO,)),

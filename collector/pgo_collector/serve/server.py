@@ -178,10 +178,11 @@ async def _open(database: Database, settings: Settings, progress: Progress) -> N
 async def _serve(settings: Settings) -> None:
     """Listen, then open the store, then let requests through to it, until a signal comes."""
     keys = Keys(
-        submit=KeyFile(settings.submit_auth_keys_file),
-        merge=KeyFile(settings.merge_auth_keys_file),
+        submit=KeyFile(settings.submit_auth_keys_file, "submit"),
+        merge=KeyFile(settings.merge_auth_keys_file, "merge"),
         metrics=KeyFile(settings.metrics_auth_keys_file or Path(os.devnull)),  # an empty file
     )
+    keys.submit.others, keys.merge.others = (keys.merge,), (keys.submit,)
     endpoint = _endpoint(settings)
     clock = TrustedClock()
     with (

@@ -47,6 +47,8 @@ class KubernetesApi(ThreadingHTTPServer):
         self.page = 500
         self.expires_in_stream = True
         self.refusal: tuple[int, str] | None = None
+        # What is refused, by how it begins: `LIST ` or `WATCH ` and a path. Empty for everything.
+        self.refused = ""
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.watches = self.expired = 0
         self.changed = threading.Condition()
@@ -164,9 +166,10 @@ class KubernetesHandler(QuietHandler):
         api, parts = self.server, urlsplit(self.path)
         query = dict(parse_qsl(parts.query))
         api.asked.append((parts.path, query))
+        asked = f"{'WATCH' if 'watch' in query else 'LIST'} {parts.path}"
         if self.headers["Authorization"] != f"Bearer {CLUSTER_KEY}":
             self.answer(401, _status(401, "Unauthorized", "Unauthorized"))
-        elif api.refusal is not None:
+        elif api.refusal is not None and asked.startswith(api.refused):
             self.answer(api.refusal[0], _status(api.refusal[0], "Refused", api.refusal[1]))
         elif "watch" in query:
             self.watch(parts.path, query)

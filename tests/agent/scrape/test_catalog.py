@@ -234,6 +234,11 @@ def test_a_catalog_that_gives_no_services_is_told(
     assert len(asyncio.run(targets.targets())) == 1
 
 
+def test_a_catalog_without_services_may_need_a_token(scraping: Scraping, catalog: ServiceCatalog) -> None:
+    done = scraping.once(*at(catalog))
+    assert f"no services: catalog={catalog.kind}" in done.stderr.lower()
+
+
 @one_suffices
 def test_a_catalog_that_is_away_ends_the_command(scraping: Scraping, catalog: ServiceCatalog) -> None:
     catalog.server_close()

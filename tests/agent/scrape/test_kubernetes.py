@@ -141,6 +141,44 @@ def test_a_refused_list_is_told(
     assert "Traceback" not in done.stderr
 
 
+def test_a_namespace_that_cannot_be_read_leaves_the_others(
+    cluster: Scraping, api: KubernetesApi, shop: Shop
+) -> None:
+    for namespace in ("a", "b"):
+        api.put(shop.pod(f"{namespace}-1", namespace=namespace))
+    api.refusal = 403, "pods is forbidden"
+    api.refused = "LIST /api/v1/namespaces/b/"
+    done = cluster.once("--kubernetes", "--seconds", "1", "--namespace", "b", "--namespace", "a")
+    assert done.returncode == 1
+    assert shop.names() == {"a-1"}
+    assert "pods unreadable: namespace=b" in done.stderr
+    assert "the agent needs the rights to list and to watch pods" in done.stderr
+
+
+def test_a_namespace_without_pods_is_named(cluster: Scraping, api: KubernetesApi, shop: Shop) -> None:
+    api.put(shop.pod("a-1", namespace="a"))
+    done = cluster.once("--kubernetes", "--seconds", "1", "--namespace", "a", "--namespace", "aa")
+    assert done.returncode == 0
+    assert "no pods: namespace=aa" in done.stderr
+    assert "namespace=a\n" not in done.stderr
+
+
+def test_a_token_that_may_not_watch_is_told_in_a_line(
+    cluster: Scraping, api: KubernetesApi, shop: Shop
+) -> None:
+    api.put(shop.pod("a-1"))
+    api.refusal = 403, 'User "a" cannot watch resource "pods"'
+    api.refused = "WATCH "
+    with running(cluster) as process:
+        wait_until(lambda: len([query for _, query in api.asked if "watch" in query]) > 1)
+        process.terminate()
+        _, written = process.communicate(60)
+    (line, *_) = (line for line in written.splitlines() if "pods unreadable" in line)
+    assert "403" in line
+    assert "the agent needs the rights to list and to watch pods" in line
+    assert "mozilla" not in written
+
+
 def test_an_api_server_that_is_away_is_told(cluster: Scraping, api: KubernetesApi) -> None:
     api.server_close()
     done = cluster.once("--kubernetes")

@@ -80,6 +80,17 @@ def test_with_empty_keys_files_it_starts_and_refuses_all(stopped: Server) -> Non
     assert stopped.merge().status_code == 403
 
 
+def test_a_key_of_the_other_kind_is_told_from_a_wrong_one(server: Server) -> None:
+    merge, submit = server.merge(key=server.submit_key), server.submit(profile_of("a"), server.merge_key)
+    for answer, kind, takes in ((merge, "submit", "merge"), (submit, "merge", "submit")):
+        assert answer.status_code == 403
+        assert f"this is a {kind} key, and the route takes {takes} keys" in answer.json()["detail"]
+    assert "no key that this route takes" in server.merge(key="wrong").json()["detail"]
+    wrong = server.client.get("/v1/merge", auth=("anyone", "wrong"))
+    assert "the key that was sent is no key" in wrong.json()["detail"]
+    assert "no key was sent" in server.client.get("/v1/merge").json()["detail"]
+
+
 def test_keys_rotate_without_a_restart(server: Server) -> None:
     assert server.submit(profile_of("a"), "new").status_code == 403
     server.submit_keys.write_text(f"{Server.submit_key}\nnew\n")

@@ -81,7 +81,9 @@ def test_label_names_and_values(filled: Server) -> None:
     every = call(filled, "LabelNames", messages.LabelNamesResponse, matchers=["{}"])
     assert {"pod", "k8s.pod"} <= {*every.names}
     assert "profile_name" not in every.names
-    assert values(filled, "service_name") == ["bank", "shop", "team/till"]
+    for name in ("service_name", "__service_name__"):
+        assert name in every.names
+        assert values(filled, name) == ["bank", "shop", "team/till"]
     assert values(filled, "pod") == ["a1", "a2", "b1", "c1"]
     assert values(filled, "k8s.pod") == values(filled, "k8s_pod") == ["t"]
     assert values(filled, "__name__") == ["block_total", "fgprof", "memory", "process_cpu", "wall"]
@@ -110,6 +112,7 @@ def test_label_names_and_values(filled: Server) -> None:
         ('{__name__="memory"}', []),
         ('{service_name=~"sh.p"}', ["a1", "a2", "b1", "c1"]),
         ('{service_name="till"}', []),
+        ('{__service_name__="shop",pod!="b1"}', ["a1", "a2", "c1"]),
     ],
 )
 def test_selectors_are_promqls(filled: Server, selector: str, pods: list[str]) -> None:
@@ -131,6 +134,10 @@ def test_series_are_distinct_sets_of_labels(filled: Server) -> None:
     answer = ask_json(filled, "Series", labelNames=names, matchers=['{service_name="shop"}'])
     sets = [{label["name"]: label["value"] for label in each["labels"]} for each in answer["labelsSet"]]
     assert sets == [{"service_name": "shop", "__profile_type__": each} for each in (CPU, SAMPLES)]
+    answer = ask_json(filled, "Series", labelNames=["__service_name__"], matchers=["{}"])
+    assert [label["value"] for each in answer["labelsSet"] for label in each["labels"]] == [
+        "bank", "shop", "team/till"
+    ]  # fmt: skip
     answer = call(filled, "Series", messages.SeriesResponse, matchers=['{pod="a1"}'])
     (first, _) = [{label.name: label.value for label in each.labels} for each in answer.labels_set]
     assert first == {

@@ -435,8 +435,18 @@ def render(server: Server, path: str = "", key: str = Server.merge_key, **query:
 
 def test_render_is_the_flame_graph_as_json(filled: Server) -> None:
     graph = drawn(filled, '{service_name="api"}')
-    for times in ({}, {"from": "1500000000", "until": "now"}, {"from": "1500000000000"}, {"from": "now-99y"}):
-        answer = render(filled, query=f'{CPU}{{service_name="api"}}', format="json", **times)
+    for times in (
+        {},
+        {"from": "1500000000", "until": "now"},
+        {"from": "1500000000000"},
+        {"from": "1500000000000000"},
+        {"from": "1500000000000000000"},
+        {"from": "0"},
+        {"from": "915148800"},  # of 1999
+        {"from": "915148800000", "format": "pprof"},
+        {"from": "now-99y"},
+    ):
+        answer = render(filled, query=f'{CPU}{{service_name="api"}}', **{"format": "json", **times})
         assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json"), answer.text
         document = answer.json()
         assert document["version"] == 1
@@ -494,6 +504,7 @@ def test_render_diff_has_two_sides(filled: Server) -> None:
         ("", {"query": "cpu"}, "name:type:unit"),
         ("", {"query": CPU + "{"}, "can't be read"),
         ("", {"from": "yesterday"}, "from=yesterday"),
+        ("", {"from": "9" * 20}, "give a time in s or ms"),
         ("", {"from": "now", "until": "now-1h"}, "before end"),
         ("", {"max_nodes": "-1"}, "whole number"),
         ("", {"maxNodes": "9" * 20}, "whole number"),

@@ -199,6 +199,30 @@ def test_what_is_no_cpu_profile_is_refused_and_leaves_nothing(shared: Server, bo
     assert not open_files(shared)
 
 
+@pytest.mark.parametrize(
+    ("sample_types", "meant"),
+    [
+        (("alloc_space", "inuse_space"), "type=heap"),
+        (("contentions", "delay"), "type=block or type=mutex"),
+        (("goroutine",), "type=goroutine"),
+        (("samples", "wall"), "type=wall"),
+        (("cycles",), "its type, such as type=wall or type=other"),
+    ],
+)
+def test_a_profile_without_its_type_is_told_the_type(
+    shared: Server, sample_types: tuple[str, ...], meant: str
+) -> None:
+    def edit(profile: Profile) -> None:
+        del profile.sample_type[:], profile.sample[:]
+        for name in sample_types:
+            profile.string_table.append(name.encode())
+            profile.sample_type.add(type=len(profile.string_table) - 1)
+
+    answer = shared.submit(edited(profile_of("a"), edit))
+    assert answer.status_code == 400
+    assert answer.json()["detail"].endswith(f"send it with {meant}")
+
+
 @pytest.mark.parametrize("packed", [bytes, gzip.compress], ids=["bare", "gzip"])
 def test_a_body_in_another_format_is_told_what_it_is(
     shared: Server, packed: Callable[[bytes], bytes]

@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.name_patterns import compiled_pattern
+from pgo_collector.model.series import SERVICE_NAME
 
+# Pyroscope's own name of the label, beside `service_name`.
+OTHER_SERVICE_NAME = "__service_name__"
 Operator = Literal["=", "!=", "=~", "!~"]
 
 _LONGEST_SELECTOR = 8000
@@ -88,7 +91,7 @@ def _matcher(match: re.Match[str]) -> LabelMatcher:
     escaped = match["double"] if match["double"] is not None else match["single"]
     value = raw if raw is not None else _unescaped(escaped or "")
     operator: Any = match["operator"]
-    matcher = LabelMatcher(name, operator, value)
+    matcher = LabelMatcher(SERVICE_NAME if name == OTHER_SERVICE_NAME else name, operator, value)
     if operator in {"=~", "!~"}:
         matcher.matches("")  # refuses an expression that can't be compiled
     return matcher

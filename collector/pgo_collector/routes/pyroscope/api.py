@@ -10,11 +10,11 @@ from http import HTTPStatus
 
 from pprof_merge import LimitExceeded, ProfileError
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from pgo_collector.http.auth import require_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import parameters
+from pgo_collector.http.openapi import NO_KEY_NEEDED, parameters
 from pgo_collector.http.problems import Dialect, Failure
 from pgo_collector.http.routing import Routes
 from pgo_collector.routes.push.connect import (
@@ -28,12 +28,14 @@ from pgo_collector.routes.push.connect import (
 from pgo_collector.routes.push.naming import sender_of
 from pgo_collector.routes.pyroscope.ingest import ingest_options, unpack_ingest
 from pgo_collector.routes.pyroscope.push import PushOptions, unpack_push
+from pgo_collector.store.readiness import Readiness
 from pgo_collector.submits.submits import Submits
 
 # The tenant of clients that name none.
 _ANONYMOUS = "anonymous"
 
 
+READY = "/ready"
 PUSH = "/push.v1.PusherService/Push"
 # Clients join an address that ends with a slash and a path.
 INGEST = ("/ingest", "/pyroscope/ingest", "//ingest")
@@ -55,6 +57,26 @@ CONNECT = Dialect(
     ("/push.v1.", "/querier.v1.", "/settings.v1.", "/pyroscope/render"), connect_error, submits=(PUSH,)
 )
 OF_INGEST = Dialect((), _ingest_error, submits=INGEST, others=INGEST)
+
+
+def ready_route(readiness: Readiness) -> Routes:
+    """Return the route by which Pyroscope's tools ask whether the server is ready; it needs no key."""
+    routes = Routes()
+
+    @routes.get(
+        READY,
+        summary="Say whether requests are answered, as Pyroscope does",
+        response_class=PlainTextResponse,
+        response_description="They are",
+        openapi_extra=NO_KEY_NEEDED,
+    )
+    async def ready(_: Request) -> Response:
+        if faults := await readiness.faults():
+            text = "".join(f"{part}: {reason}\n" for part, reason in faults.items())
+            return PlainTextResponse(text, HTTPStatus.SERVICE_UNAVAILABLE)
+        return PlainTextResponse("ready\n")
+
+    return routes
 
 
 def pyroscope_routes(submits: Submits, keys: KeyFile, most_profiles: int) -> Routes:

@@ -28,7 +28,7 @@ from pgo_collector.queries.grafana.matching import Match, Series, Span, check_la
 from pgo_collector.queries.grafana.profile_types import TYPE_LABELS, ProfileType
 from pgo_collector.queries.grafana.profiles import Profiles, Query
 from pgo_collector.queries.grafana.reading import Grouping, GroupLabels, Points, Reading, Steps
-from pgo_collector.queries.grafana.selector import parse_selectors
+from pgo_collector.queries.grafana.selector import OTHER_SERVICE_NAME, parse_selectors
 from pgo_collector.routes.push.connect import PROTOBUF, Messages, answer, is_json, written, written_answer
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
 from pgo_collector.routes.pyroscope.encoding import pprof_message, profile_message
@@ -132,7 +132,7 @@ class _Querier:
         if not match.series:
             return messages.LabelNamesResponse()
         keys = await asyncio.to_thread(match.names.index.keys, match.ids)
-        names = {*filterfalse(is_hidden, keys), SERVICE_NAME, *TYPE_LABELS}
+        names = {*filterfalse(is_hidden, keys), *_SERVICE_NAMES, *TYPE_LABELS}
         check_labels(len(names), self._most)
         return messages.LabelNamesResponse(names=sorted(names))
 
@@ -230,6 +230,7 @@ class _Reader:
 
 
 # Each name that a call asks for is a statement. A series has fewer labels.
+_SERVICE_NAMES = frozenset({SERVICE_NAME, OTHER_SERVICE_NAME})
 _MOST_NAMES = 100
 _FLAME_GRAPHS = {messages.PROFILE_FORMAT_UNSPECIFIED, messages.PROFILE_FORMAT_FLAMEGRAPH}
 
@@ -281,7 +282,7 @@ def _values(match: Match, name: str) -> list[str]:
     """Return the distinct values of a label, sorted."""
     if name in TYPE_LABELS:
         return sorted({type_.labels[name] for type_ in match.profile_types})
-    if name == SERVICE_NAME:
+    if name in _SERVICE_NAMES:
         stored = (series for series in match.names.stored if series.id in match.series)
         return sorted({match.names.service_name(series) for series in stored})
     if is_hidden(name) or not match.series:
@@ -311,13 +312,13 @@ def _label_sets(match: Match, names: Sequence[str], most: int) -> list[tuple[tup
     for series in known.stored:
         types = match.series.get(series.id)
         if types is not None:
-            service = known.service_name(series) if SERVICE_NAME in names else ""
+            service = "" if _SERVICE_NAMES.isdisjoint(names) else known.service_name(series)
             values = tuple(values.get(series.id, "") for values in own.values())
             of_series.add(_LabelSet(types if by_type else (), service, values))
             check_labels(len(of_series), most)
     sets: set[tuple[tuple[str, str], ...]] = set()
     for each in of_series:
-        plain = {SERVICE_NAME: each.service, **dict(zip(own, each.values, strict=True))}
+        plain = dict.fromkeys(_SERVICE_NAMES, each.service) | dict(zip(own, each.values, strict=True))
         for labels in [type_.labels for type_ in each.types] if by_type else [{}]:
             every = {**plain, **labels}
             sets.add(tuple((name, every[name]) for name in sorted({*names}) if every.get(name)))

@@ -20,12 +20,12 @@ from pgo_collector.queries.grafana.profiles import Query
 from pgo_collector.queries.grafana.reading import Grouping, Reading, Steps
 from pgo_collector.routes.push.connect import JSON
 from pgo_collector.routes.pyroscope.flamebearer import Timeline, flamebearer_json
-from pgo_collector.routes.pyroscope.ingest import parse_time
 
 RENDER, RENDER_DIFF = "/pyroscope/render", "/pyroscope/render-diff"
 _AGO = re.compile(r"now(?:-(\d{1,6})(s|m|h|d|w|M|y))?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "M": 30 * 86400, "y": 365 * 86400}
 _LONGEST_NUMBER = 9
+_LONGEST_TIME = 19
 # The steps of a timeline, in seconds, and how many there are at most, as Pyroscope has them.
 _LEAST_STEP, _MOST_STEPS = 15, 1500
 
@@ -63,9 +63,8 @@ def render_routes(reading: Reading, keys: KeyFile) -> Routes:
 
 
 async def _rendered(reading: Reading, request: Request, sides: list[Query]) -> Response:
-    wanted = _text(request, "format") or "json"
-    if wanted != "json":
-        raise ParameterInvalid(f"format={wanted[:50]}: give json")
+    if _text(request, "format") == "dot":
+        raise ParameterInvalid("format=dot isn't made here: leave it out for JSON")
     scope, nodes = context_of(request).caller.scope, reading.nodes(_nodes_of(request))
     timeline = await _timeline(reading, scope, sides[0]) if len(sides) == 1 else None
     write = partial(flamebearer_json, sides[0].type, timeline)
@@ -108,13 +107,21 @@ def _time_of(request: Request, name: str) -> int | None:
     text = _text(request, name)
     if not text:
         return None
-    if (nanos := parse_time(text)) is not None:
-        return nanos // 10**6
+    if text.isascii() and text.isdigit() and len(text) <= _LONGEST_TIME:
+        return _milliseconds(int(text))
     match = _AGO.fullmatch(text) if text.isascii() else None
     if match is None:
-        raise ParameterInvalid(f"{name}={text[:50]}: give a time in ms since 1970, or as in now-1h")
+        raise ParameterInvalid(f"{name}={text[:50]}: give a time in s or ms since 1970, or as in now-1h")
     ago = int(match[1] or 0) * _SECONDS.get(match[2], 0)
     return time.time_ns() // 10**6 - ago * 1000
+
+
+def _milliseconds(number: int) -> int:
+    """Return a time since 1970 in s, ms, µs or ns, which its size tells, in ms: s until the year 5138."""
+    for each, least in ((10**6, 10**17), (10**3, 10**14), (1, 10**11)):
+        if number >= least:
+            return number // each
+    return number * 1000
 
 
 def _nodes_of(request: Request) -> int:
