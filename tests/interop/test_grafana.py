@@ -146,7 +146,7 @@ def test_grafanas_client_reads_flame_graphs_and_series(filled: Server, form: str
     ]  # fmt: skip
     assert refused.startswith("InvalidArgument: label selector: '{' can't be read")
     (denied,) = called(filled, form, "wrong", ("ProfileTypes", messages.ProfileTypesRequest()))
-    assert denied.startswith("Unauthenticated: no key")
+    assert denied.startswith("Unauthenticated: the key that was sent is no key")
 
 
 @pytest.mark.system

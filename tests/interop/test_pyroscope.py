@@ -191,7 +191,8 @@ def test_a_client_of_connect_pushes_and_reads_errors(server: Server, form: str) 
     message = push_request((labels, [profile_of("a")])).SerializeToString()
     assert connected(server, form, message) == "ok"
     assert tally(server.merge(query={"service": f"connect-{form}"}).content) == {"a": 1}
-    assert connected(server, form, message, "wrong").startswith("Unauthenticated: no key")
+    denied = connected(server, form, message, "wrong")
+    assert denied.startswith("Unauthenticated: the key that was sent is no key")
     broken = push_request((labels, [b"hello"])).SerializeToString()
     assert connected(server, form, broken).startswith("InvalidArgument: not a profile: ")
 
