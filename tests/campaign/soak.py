@@ -105,6 +105,8 @@ class Trend(NamedTuple):
         )
 
 
+# SQLite writes over its log from 4 MiB on, later where a reader holds that up: a log of this size isn't counted.
+_USUAL_LOG = 8 << 20
 # The sampled quantities: the unit, and the rise that is allowed.
 _QUANTITIES: Final[Mapping[str, tuple[str, float]]] = {
     "memory of the server": ("MiB", 8),
@@ -295,7 +297,8 @@ def quantities(collector: Collector) -> dict[str, float]:
     catalog = 0
     for path in collector.data.glob("catalog.sqlite3*"):
         with suppress(FileNotFoundError):
-            catalog += path.stat().st_size
+            size = path.stat().st_size
+            catalog += max(size - _USUAL_LOG, 0) if path.name.endswith("-wal") else size
     own = collector.own_megabytes(collector.process.pid)
     return {
         "memory of the server": own,
