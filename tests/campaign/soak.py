@@ -105,7 +105,7 @@ class Trend(NamedTuple):
         )
 
 
-# SQLite writes over its log from 4 MiB on, later where a reader holds that up: a log of this size isn't counted.
+# SQLite writes over its log from 4 MiB on, later where a reader holds that up; so much of it isn't counted.
 _USUAL_LOG = 8 << 20
 # The sampled quantities: the unit, and the rise that is allowed.
 _QUANTITIES: Final[Mapping[str, tuple[str, float]]] = {
