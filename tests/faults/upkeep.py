@@ -53,7 +53,8 @@ class Upkeep(NamedTuple):
                     blob.size for blob in stored if blob.is_combined == is_combined and blob.end >= six(bound)
                 )
                 settings[f"PGOF_{name}_MEGABYTES"] = f"{max(kept, 1) / (1 << 20)!r}"
-        return {"PGOF_ROLLUP_LABELS": self.kept, **settings}
+        # After a reindex, the newest profile may be older than a day: then the clock isn't trusted.
+        return {"PGOF_ROLLUP_LABELS": self.kept, "PGOF_RETENTION_SHARE": "1", **settings}
 
     @property
     def repeatable(self) -> Upkeep:
