@@ -252,9 +252,10 @@ def _write_all(blobs: Sequence[NewBlob], parts: Mapping[str, Path]) -> dict[str,
                         written[blob.name] = open_written(part, blob.content)
                     else:
                         written[blob.name] = os.open(part, os.O_RDONLY)
-                    # Python has no sync_file_range; this begins to write the file to the disk just the same,
-                    # so that many files take half of the time.
-                    os.posix_fadvise(written[blob.name], 0, 0, os.POSIX_FADV_DONTNEED)
+                    if len(blobs) > 1:
+                        # Python has no sync_file_range; this begins to write the file to the disk just the
+                        # same, so that many files take half of the time.
+                        os.posix_fadvise(written[blob.name], 0, 0, os.POSIX_FADV_DONTNEED)
             except OSError as error:
                 failures[blob.name] = error
         with span("store", "fsync blobs"):
