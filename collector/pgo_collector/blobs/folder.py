@@ -100,6 +100,7 @@ class FolderStorage(NamedTuple):
                 if blob.name in failures:
                     continue
                 try:
+                    # Before a submit it isn't there, and an error costs more than a look.
                     if blob.beside and os.path.lexists(f"{self.root}/{blob.beside}"):
                         self._delete(blob.beside)
                     path = self.root / blob.name
@@ -190,9 +191,7 @@ class FolderStorage(NamedTuple):
         return failures
 
     def _delete(self, name: str) -> None:
-        path = f"{self.root}/{name}"
-        if os.path.lexists(path):  # before a submit it isn't there, and an error costs more than a look
-            Path(path).unlink(missing_ok=True)
+        (self.root / name).unlink(missing_ok=True)
 
     def remove_folders(self, folders: Iterable[str]) -> None:
         """Remove empty folders."""

@@ -123,10 +123,8 @@ class DataFolder:
 
     def check_same_folder(self) -> None:
         """Raise OSError (ESTALE) if the path no longer leads to the folder that was opened."""
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(self._itself), self.path.stat()):
-                return
-        raise OSError(errno.ESTALE, "the data folder was moved or replaced while it was served")
+        if not _is_same(self._itself, self.path):
+            raise OSError(errno.ESTALE, "the data folder was moved or replaced while it was served")
 
     def check_held(self) -> None:
         """Check that this process alone writes here. Raises OSError (ESTALE).
@@ -136,9 +134,8 @@ class DataFolder:
         """
         lock = self.path / _LOCK
         with self._locking:
-            with suppress(FileNotFoundError):
-                if self._lock is not None and os.path.samestat(os.fstat(self._lock), lock.stat()):
-                    return
+            if self._lock is not None and _is_same(self._lock, lock):
+                return
             self.check_same_folder()
             try:
                 made = _lock_file(lock)
@@ -306,6 +303,15 @@ def _lock_folder(folder: int) -> None:
         raise
     except OSError as error:
         _log.info("folder lock unsupported", reason=error.strerror)
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    """Return whether a descriptor is of the file or folder at this path."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(descriptor), found)
 
 
 def log_unknown_file(where: str) -> None:
