@@ -8,6 +8,7 @@ between the two begins, or the two ends.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from math import inf
@@ -21,6 +22,7 @@ from pgo_collector.catalog.selection_sql import (
     is_coarse,
     selected_parts,
     straddles_begin,
+    straddles_end,
 )
 from pgo_collector.catalog.tables import BLOBS
 from pgo_collector.model.selection import Coarse, Selection
@@ -29,6 +31,7 @@ from pgo_collector.model.series import EVERY_SERVICE
 # Entries for selections that differ in their times only, and selections apart from that.
 _MOST_TIMES = 16
 _MOST_SELECTIONS = 1000
+_PAST_NANOS = 60 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,43 +101,40 @@ def _is_as_at(kept: int | None, asked: int | None, until: float) -> bool:
 
 def read_state(connection: sa.Connection, selection: Selection) -> SelectionState:
     """Return the state of a selection in this transaction."""
-    fingerprint, first = _read_fingerprint(connection, selection)
-    end_until = _next_after(connection, selection)
+    fingerprint, until, end_until = _read_fingerprint(connection, selection)
     if not connection.execute(sa.select(has_combined(selection))).scalar_one():
-        return SelectionState(fingerprint, Coarse(frozenset(), ()), first, end_until)
-    until = min(first, _first_end(connection, selection))
+        return SelectionState(fingerprint, Coarse(frozenset(), ()), until, end_until)
+    if selection.begin is not None:
+        until = min(until, _first_end(connection, straddles_begin(selection, selection.begin)))
+    if selection.end is not None:
+        end_until = min(end_until, _first_end(connection, straddles_end(selection, selection.end)))
     return SelectionState(fingerprint, _coarse(connection, selection), until, end_until)
 
 
-def _next_after(connection: sa.Connection, selection: Selection) -> float:
-    """Return when the first profile after a selection's end was taken, in ns; inf if there is none.
-
-    A combined blob from before the end counts by its end.
-    """
-    if selection.end is None:
-        return inf
-    end = selection.end
-    parts = selected_parts(replace(selection, begin=end, end=None))
-    time_nanos = sa.case((BLOBS.c.time_nanos >= end, BLOBS.c.time_nanos), else_=BLOBS.c.end_nanos)
-    found = (
-        connection.execute(sa.select(sa.func.min(time_nanos)).where(part)).scalar_one() for part in parts
-    )
-    return min((time for time in found if time is not None), default=inf)
-
-
-def _read_fingerprint(connection: sa.Connection, selection: Selection) -> tuple[str, float]:
+def _read_fingerprint(connection: sa.Connection, selection: Selection) -> tuple[str, float, float]:
     """Return the fingerprint of a selection: the number of its live blobs, and the sums of their marks.
 
-    Return with it when the first of them begins that begins with the selection or after it, in ns since 1970;
-    inf if there is none, or the selection has no begin.
+    Return with it, in ns since 1970, when the first blob begins that doesn't begin before the selection, and
+    when the first one begins after its end; inf where there is none, or no such bound.
+
+    Few blobs are after an end that moves with the clock, so they are read, too. An end of more than a minute
+    ago stays, and is returned itself: a client asks for it again as it is.
     """
+    begin, end = selection.begin, selection.end
+    moves = end is not None and end >= time.time_ns() - _PAST_NANOS
+    parts = selected_parts(replace(selection, end=None) if moves else selection)
     columns = (BLOBS.c.mark, BLOBS.c.second_mark, BLOBS.c.time_nanos)
-    found = sa.union_all(*(sa.select(*columns).where(part) for part in selected_parts(selection))).subquery()
-    begin, time_nanos = selection.begin, found.c.time_nanos
-    later = sa.null() if begin is None else sa.case((time_nanos >= begin, time_nanos))
-    totals = sa.func.count(), sa.func.sum(found.c.mark), sa.func.sum(found.c.second_mark)
-    *sums, first = connection.execute(sa.select(*totals, sa.func.min(later))).one()
-    return "-".join(map(str, sums)), inf if first is None else first
+    found = sa.union_all(*(sa.select(*columns).where(part) for part in parts)).subquery()
+    begins = found.c.time_nanos
+    inside = begins < end if moves else sa.true()
+    totals = (
+        each.filter(inside)
+        for each in (sa.func.count(), *map(sa.func.sum, (found.c.mark, found.c.second_mark)))
+    )
+    first = sa.null() if begin is None else sa.func.min(begins).filter(begins >= begin)
+    after = sa.func.min(begins).filter(begins >= end) if moves else sa.literal(end)
+    *sums, until, end_until = connection.execute(sa.select(*totals, first, after)).one()
+    return "-".join(map(str, sums)), _or_inf(until), _or_inf(end_until)
 
 
 def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:
@@ -147,10 +147,11 @@ def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:
     return Coarse(found, tuple(sorted(keys)))
 
 
-def _first_end(connection: sa.Connection, selection: Selection) -> float:
-    """Return when the first combined blob ends that began before the selection, in ns; inf if none did."""
-    if selection.begin is None:
-        return inf
-    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles_begin(selection, selection.begin))
-    end: int | None = connection.execute(ends).scalar_one()
-    return inf if end is None else end
+def _first_end(connection: sa.Connection, straddles: sa.ColumnElement[bool]) -> float:
+    """Return when the first combined blob ends that straddles a bound, in ns; inf if none does."""
+    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles)
+    return _or_inf(connection.execute(ends).scalar_one())
+
+
+def _or_inf(nanos: int | None) -> float:
+    return inf if nanos is None else nanos

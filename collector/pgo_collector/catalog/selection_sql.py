@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import sqlalchemy as sa
 
 from pgo_collector.catalog.statements import fits_pattern, is_found
@@ -49,6 +51,11 @@ def has_combined(selection: Selection) -> sa.ColumnElement[bool]:
 def straddles_begin(selection: Selection, begin: int) -> sa.ColumnElement[bool]:
     """Return the condition that a row is a selected combined blob from before the selection's `begin`."""
     return _combined(selection) & (BLOBS.c.time_nanos < begin)
+
+
+def straddles_end(selection: Selection, end: int) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is a selected combined blob that ends after the selection's `end`."""
+    return _combined(selection) & (BLOBS.c.end_nanos >= end)
 
 
 def is_coarse(selection: Selection) -> sa.ColumnElement[bool]:
@@ -120,11 +127,21 @@ def selected_series(selection: Selection) -> sa.Select[tuple[int]]:
 
     If there are matchers, a series whose labels a roll-up dropped isn't selected: ORIGINS has its inputs.
     """
+    return _series(selection.service, selection.type, selection.matchers)
+
+
+@lru_cache(maxsize=16)
+def _series(service: str, type_: str, matchers: tuple[Matcher, ...]) -> sa.Select[tuple[int]]:
+    """Return the query of `selected_series`: one object for all statements about a selection.
+
+    SQLAlchemy takes longer to build this part than all others, and finds a statement in its cache sooner
+    where the same object is in it several times.
+    """
     return sa.select(SERIES.c.id).where(
-        _of_service(selection.service),
-        SERIES.c.type == selection.type,
-        ~SERIES.c.rolled_up if selection.matchers else sa.true(),
-        *map(_matched, selection.matchers),
+        _of_service(service),
+        SERIES.c.type == type_,
+        ~SERIES.c.rolled_up if matchers else sa.true(),
+        *map(_matched, matchers),
     )
 
 

@@ -23,6 +23,8 @@ from tests.server import Server
 
 Change = Callable[[Catalog, BlobName, Facts], None]
 
+# In ns since 1970. An end that is long past stays as it is, one that isn't moves with the clock.
+_PAST, _FUTURE = 0, 2**62
 # Few values of each, so that selections match stored blobs.
 _TIMES = st.integers(0, 12)
 _BOUNDS = st.none() | _TIMES
@@ -71,25 +73,38 @@ _CHANGES = st.tuples(st.sampled_from([_add, _add, _add, _combine, _drop]), _SERI
 _QUESTIONS = st.tuples(_SELECTIONS, st.lists(st.integers(0, 3), max_size=4))
 
 
-@given(st.lists(st.one_of(_CHANGES, _QUESTIONS, _QUESTIONS), min_size=4, max_size=16))
-@example([(_add, _SERIES_A, 5), (_ALL, []), (_drop, _SERIES_A, 0), (_ALL, [])])
-@example([
-    (_add, _SERIES_A, 1), (_add, _SERIES_A, 3), (_combine, _SERIES_A, 1), (_add, _SERIES_A, 9),
-    (replace(_ALL, begin=2), [1, 1, 1]),
-])  # fmt: skip
+@given(
+    st.lists(st.one_of(_CHANGES, _QUESTIONS, _QUESTIONS), min_size=4, max_size=16),
+    st.sampled_from([_PAST, _FUTURE]),
+)
+@example([(_add, _SERIES_A, 5), (_ALL, []), (_drop, _SERIES_A, 0), (_ALL, [])], _PAST)
+@example(
+    [
+        (_add, _SERIES_A, 1), (_add, _SERIES_A, 3), (_combine, _SERIES_A, 1), (_add, _SERIES_A, 9),
+        (replace(_ALL, begin=2), [1, 1, 1]),
+    ],
+    _PAST,
+)  # fmt: skip
+@example(
+    [
+        (_add, _SERIES_A, 1), (_add, _SERIES_A, 5), (_combine, _SERIES_A, 1), (_add, _SERIES_A, 8),
+        (replace(_ALL, end=3), [2, 1, 2, 1]),
+    ],
+    _FUTURE,
+)  # fmt: skip
 @settings(deadline=None)
 def test_a_cached_state_is_what_would_be_read(
-    steps: list[tuple[Change, Series, int] | tuple[Selection, list[int]]],
+    steps: list[tuple[Change, Series, int] | tuple[Selection, list[int]]], since: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as catalog:
         digests = (f"{number:064x}" for number in count())
         for step in steps:
             match step:
                 case change, Series() as series, int(time_nanos):
-                    name = BlobName(series, Identity(time_nanos, next(digests)))
-                    change(catalog, name, Facts(time_nanos, 1, name.identity.digest, 1, 1))
+                    name = BlobName(series, Identity(since + time_nanos, next(digests)))
+                    change(catalog, name, Facts(since + time_nanos, 1, name.identity.digest, 1, 1))
                 case Selection() as selection, list(delays):
-                    later = _later(selection, delays)
+                    later = _later(_after(selection, since), delays)
                     with another(Path(folder)) as other:
                         # The last one first: its state says nothing about the others.
                         anew = [_state(other, asked) for asked in reversed(later)]
@@ -98,13 +113,23 @@ def test_a_cached_state_is_what_would_be_read(
 
 def test_the_last_hour_is_read_once_until_a_profile_from_the_future_is_in_it() -> None:
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as catalog:
-        for time_nanos in (5, 30):
+        for time_nanos in (_FUTURE + 5, _FUTURE + 30):
             name = BlobName(_SERIES_A, Identity(time_nanos, f"{time_nanos:064x}"))
             _add(catalog, name, Facts(time_nanos, 1, name.identity.digest, 1, 1))
-        state = catalog.state(replace(_ALL, begin=0, end=10))
-        assert catalog.known_state(replace(_ALL, begin=5, end=30)) == state
-        assert catalog.known_state(replace(_ALL, begin=6, end=30)) is None
-        assert catalog.known_state(replace(_ALL, begin=5, end=31)) is None
+        state = catalog.state(_between(0, 10))
+        assert catalog.known_state(_between(5, 30)) == state
+        assert catalog.known_state(_between(6, 30)) is None
+        assert catalog.known_state(_between(5, 31)) is None
+
+
+def _between(begin: int, end: int) -> Selection:
+    return _after(replace(_ALL, begin=begin, end=end), _FUTURE)
+
+
+def _after(selection: Selection, since: int) -> Selection:
+    """Return a selection with bounds that count from `since`."""
+    begin, end = (None if bound is None else since + bound for bound in (selection.begin, selection.end))
+    return replace(selection, begin=begin, end=end)
 
 
 @contextmanager
