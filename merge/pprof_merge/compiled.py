@@ -25,6 +25,7 @@ MODULES = (
     "codec.writer",
     "codec.otlp_tables",
     "codec.otlp",
+    "merging.request_labels",
     "merging.numbering",
     "merging.assembly",
     "analysis.edges",

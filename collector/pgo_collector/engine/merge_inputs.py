@@ -7,16 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from zlib import crc32
 
 import numpy as np
 from pprof_merge import Collection, Header, IncompatibleProfiles, Profile, ValueType, Weighting
 from pprof_merge.analysis import ReportedProfile
 from pprof_merge.arrays import Int64s, Ints
 from pprof_merge.codec import StepTimes
-from pprof_merge.merging import PLAIN_WEIGHTING, check_compatible, times_until
+from pprof_merge.merging import PLAIN_WEIGHTING, REQUEST_LABELS, check_compatible, times_until
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
-from pgo_collector.engine.row_cache import RowCache
+from pgo_collector.engine.row_cache import RowCache, Rows
 from pgo_collector.engine.validation import check_cpu
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import LeftOut
@@ -27,8 +28,9 @@ from pgo_collector.traces.spans import span
 # The period type and the sorted sample types. Only profiles of the same kind can be merged.
 _Kind = tuple[ValueType, tuple[ValueType, ...]]
 
-# The engine's version. A merge depends on it besides on the blobs.
-ENGINE = version("pprof-merge")
+# The engine's version, and the labels that it leaves out. A merge depends on both besides on the blobs.
+_LEFT_OUT = crc32(b",".join(sorted(REQUEST_LABELS)))
+ENGINE = f"{version('pprof-merge')}-{_LEFT_OUT:08x}"
 
 # Characters of the reason why a blob is left out: it is stored with the merge and logged, for thousands.
 _LONGEST_REASON = 300
@@ -96,13 +98,21 @@ class MergeInputs:
         return self.collection.merge(None if is_all else self.numbers.tolist(), depth=depth)
 
 
-def read_merge_inputs(chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTING) -> MergeInputs:
-    """Read the blobs; return those that can be merged and weighed in this way, and why the others can't."""
+def read_merge_inputs(
+    chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTING, *, every_label: bool = False
+) -> MergeInputs:
+    """Read the blobs; return those that can be merged and weighed in this way, and why the others can't.
+
+    With `every_label`, samples keep the labels that number requests. All blobs are then read again.
+    """
+    blobs, times = chosen.blobs, StepTimes()
     with span("engine", "open rows"):
-        rows, blobs = ROW_CACHE.rows(chosen.owner), chosen.blobs
-    times = StepTimes()
+        rows = Rows(STORED_LIMITS, every_label=True) if every_label else ROW_CACHE.rows(chosen.owner)
     with span("engine", "read blobs", blobs=len(blobs)) as reading:
-        unreadable = ROW_CACHE.load(chosen.owner, blobs, times)
+        if every_label:
+            unreadable = rows.load(blobs, np.arange(len(blobs)), times)
+        else:
+            unreadable = ROW_CACHE.load(chosen.owner, blobs, times)
         reading.divide(inflate=times.inflate, decode=times.decode, intern=times.intern)
     left_out = [
         LeftOut(blobs.name(row), why[:_LONGEST_REASON], is_damaged=True) for row, why in unreadable.items()

@@ -53,7 +53,7 @@ NO_BINARIES = BinaryChoice()
 class Rendition:
     """A format, the weights of the merge's profiles, and what is done to the merge before it is written: its
     samples outside a range of latencies are left out, patterns choose by names, and rules are applied. The
-    format llvm may take a program to help.
+    format llvm may take a program to help. With `every_label`, samples keep the labels that number requests.
     """
 
     format: Format
@@ -62,6 +62,7 @@ class Rendition:
     latencies: LatencyRange = ALL_LATENCIES
     patterns: NamePatterns = ALL_NAMES
     binaries: BinaryChoice = NO_BINARIES
+    every_label: bool = False
 
     @property
     def is_plain(self) -> bool:

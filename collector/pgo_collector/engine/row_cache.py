@@ -16,7 +16,7 @@ import numpy as np
 from pprof_merge import Collection, Limits, ProfileError
 from pprof_merge.arrays import Int64s
 from pprof_merge.codec import StepTimes
-from pprof_merge.merging import Segment
+from pprof_merge.merging import Batch, Segment
 
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.packing import pack, unpack
@@ -29,10 +29,10 @@ _SEGMENT_BYTES = 4 << 20
 
 
 class Rows:
-    """The decoded profiles of one service and type."""
+    """The decoded profiles of one service and type, without `REQUEST_LABELS` unless with `every_label`."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.collection = Collection(limits)
+    def __init__(self, limits: Limits, *, every_label: bool = False) -> None:
+        self.collection = Collection(limits, Batch(limits, every_label=every_label))
 
     def missing(self, blobs: BlobColumns) -> Int64s:
         """Return the rows of `blobs` (n,) whose profiles aren't here."""

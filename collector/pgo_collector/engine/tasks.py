@@ -156,7 +156,7 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
     A blob is left out if it can't be read, is damaged, is of another kind than most, or can't be weighed in
     this way. If all are left out, no file is written. Raises NotOfThisProfile, AnswerTooLarge or OSError.
     """
-    inputs = read_merge_inputs(chosen, rendition.weighting)
+    inputs = read_merge_inputs(chosen, rendition.weighting, every_label=rendition.every_label)
     if not len(inputs.numbers):
         return MergeResult("", None, inputs.left_out)
     with span("engine", "sum", profiles=len(inputs.numbers)):

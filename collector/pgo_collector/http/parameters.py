@@ -96,6 +96,10 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "errors": (_choice("false", "true"), "`true`: only requests that ended with an error."),
         "weight": (_choice(*WEIGHTS), "What gives each profile its weight in the merge."),
         "half_life": (_TEXT, "`7d`: halve a profile's weight for each 7 days it is older than the newest."),
+        "sample_labels": (
+            _choice("stable", "all"),
+            "The labels that samples keep: `stable` leaves out what differs for each request, as `span id`.",
+        ),
         "and_combine": (_TEXT, "`true`, only with POST: replace the stored profiles by their merge."),
     }
 )  # fmt: skip

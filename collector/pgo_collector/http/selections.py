@@ -39,6 +39,7 @@ _NANOS = re.compile(r"(?<=[.,]\d{6})\d{1,3}")
 _LATENCY = re.compile(r"(?P<number>[0-9]{1,19})(?P<unit>ns|us|µs|ms|s)")
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _BASE = "base_"
+_ALL, _STABLE = "all", "stable"
 _MICROSECONDS = 10**6
 # Starlette decodes bytes that aren't UTF-8 to this, so different labels would become the same.
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
@@ -152,6 +153,16 @@ def latencies_of(request: Request) -> LatencyRange:
     if begin is not None and end is not None and begin >= end:
         raise ParameterInvalid("latency_to: give a longer latency than in latency_from")
     return LatencyRange(begin, end)
+
+
+def every_label_of(request: Request) -> bool:
+    """Return whether a request wants all labels of samples: `sample_labels=all`. Raises ParameterInvalid."""
+    given = first_values(request).get("sample_labels") or _STABLE
+    if given not in {_STABLE, _ALL}:
+        raise ParameterInvalid(
+            f"sample_labels={given[:50]}: give {_ALL}, or {_STABLE} for those that aren't of one request"
+        )
+    return given == _ALL
 
 
 def patterns_of(request: Request) -> NamePatterns:

@@ -73,6 +73,7 @@ def fingerprint_of(blobs: str, rendition: Rendition) -> str:
         str(tuple(rendition.latencies)),
         str(tuple(rendition.patterns)),
         f"{programs}{'!' if binaries.is_named else ''}",
+        str(rendition.every_label),
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -25,6 +25,7 @@ from pgo_collector.http.openapi import (
 )
 from pgo_collector.http.routing import Routes, first_values
 from pgo_collector.http.selections import (
+    every_label_of,
     format_named,
     latencies_of,
     patterns_of,
@@ -50,7 +51,15 @@ def merge_routes(
         responses=download("The merge", *(known.media_type for known in FORMATS.values()))
         | problems(400, 403, 404, 405, 422, 500, 501, 503),
         openapi_extra=parameters(
-            *SELECTION, *LATENCIES, *PATTERNS, "format", "binary", "weight", "half_life", "and_combine"
+            *SELECTION,
+            *LATENCIES,
+            *PATTERNS,
+            "format",
+            "binary",
+            "weight",
+            "half_life",
+            "sample_labels",
+            "and_combine",
         ),
         checks=[_check_method, require_service_key(keys, default_service)],
     )
@@ -59,11 +68,16 @@ def merge_routes(
         wanted = format_named(given.get("format", PLAIN_RENDITION.format.name))
         weighting = weighting_named(given.get("weight"), given.get("half_life"))
         latencies, patterns = latencies_of(request), patterns_of(request)
+        every_label = every_label_of(request)
         combines = given.get("and_combine") == "true"
         if combines and not (weighting.is_plain and latencies.is_everything and patterns.is_everything):
             raise CombineWeighted(
                 "a combine stores the plain sum of all samples; leave out and_combine, or weight, half_life,"
                 " latency_from, latency_to, focus, ignore and hide"
+            )
+        if combines and every_label:
+            raise ParameterInvalid(
+                "sample_labels=all: a combine stores the usual merge; leave out one of the two"
             )
         ruled = await asyncio.to_thread(rules.of, selection.service)
         helped = NO_BINARIES
@@ -71,7 +85,7 @@ def merge_routes(
             helped = await binaries.choice(selection.service, wanted.name, given.get("binary") or None)
         elif given.get("binary"):
             raise ParameterInvalid(f"binary: it needs format={HELPED_FORMAT}")
-        rendition = Rendition(wanted, ruled, weighting, latencies, patterns, helped)
+        rendition = Rendition(wanted, ruled, weighting, latencies, patterns, helped, every_label)
         make = merges.combine if combines else merges.current
         made = await make(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)

@@ -92,6 +92,15 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     described.add_argument(
+        "--sample-labels",
+        choices=("all", "stable"),
+        default="all",
+        help=(
+            "which labels samples keep: all (the default), or stable, without those that differ for each"
+            " request, such as `span id`"
+        ),
+    )
+    described.add_argument(
         "--report",
         metavar="REPORT",
         help="also write a report on the merge to this file, as JSON",
@@ -175,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         rules = None if options.rules is None else _rules(options.rules)
         weighting = Weighting(options.weight, options.half_life)
-        batch = collect(options.files, options.jobs)
+        batch = collect(options.files, options.jobs, every_label=options.sample_labels == "all")
         _check_weighable(options.files, batch, weighting)
         depth = None if rules else wanted.depth  # rules match in whole stacks
         merged = _ruled(_merged(batch, options, weighting, depth, rules), rules)

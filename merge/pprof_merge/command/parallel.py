@@ -12,11 +12,14 @@ from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.headers import check_compatible
 
 
-def collect(names: Sequence[str], jobs: int) -> Batch:
-    """Return the profiles of all files; there must be at least one. Raises BadInputError."""
+def collect(names: Sequence[str], jobs: int, *, every_label: bool) -> Batch:
+    """Return the profiles of all files; there must be at least one. Raises BadInputError.
+
+    Without `every_label`, samples have no labels that number requests.
+    """
     own, *others = _shares(names, jobs)
-    readers = [_in_new_process(share) for share in others]
-    batch = _read_share(own)
+    readers = [_in_new_process(share, every_label=every_label) for share in others]
+    batch = _read_share(own, every_label=every_label)
     for share, reader in zip(others, readers, strict=True):
         other = _received(reader, share)
         try:
@@ -33,9 +36,9 @@ def _shares(names: Sequence[str], jobs: int) -> list[Sequence[str]]:
     return [names[begin : begin + size] for begin in range(0, len(names), size)]
 
 
-def _read_share(names: Sequence[str]) -> Batch:
+def _read_share(names: Sequence[str], *, every_label: bool) -> Batch:
     # The user's own files may be of any size.
-    batch = Batch(Limits.none())
+    batch = Batch(Limits.none(), every_label=every_label)
     n_headers = 0
     for name in _watched(names):
         try:
@@ -55,7 +58,7 @@ class _Reader(NamedTuple):
     pipe: int
 
 
-def _in_new_process(names: Sequence[str]) -> _Reader:
+def _in_new_process(names: Sequence[str], *, every_label: bool) -> _Reader:
     """Read files in a process of their own, for `_received`.
 
     The process ends when it has written all, or when nobody reads it any more.
@@ -70,7 +73,7 @@ def _in_new_process(names: Sequence[str]) -> _Reader:
         from pickle import dumps  # noqa: PLC0415 - for many files only
 
         try:
-            taken: Batch | str = _read_share(names)
+            taken: Batch | str = _read_share(names, every_label=every_label)
         except BadInputError as error:
             taken = str(error)
         with os.fdopen(writer, "wb") as pipe:

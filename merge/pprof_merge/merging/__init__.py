@@ -5,6 +5,7 @@
 - `collection`: `Collection` keeps every profile it has read, so that any selection of them can be merged.
 - `numbering`: columns of a profile → numbers in tables that all profiles share, where each string, function,
   location and stack is stored once. mypyc compiles it.
+- `request_labels`: takes labels that differ for each request out of a profile. mypyc compiles it.
 - `assembly`: sums of stacks, and the tables of the merged profile, in order. mypyc compiles it.
 - `dictionary`: these tables as NumPy sees them; `mapping_use` has mappings with all their attributes.
 - `numbered`: profiles with the dictionary's numbers: stack numbers and values.
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING
 
 from pprof_merge.errors import WeightingInvalid
 from pprof_merge.lazy import on_first_use
-from pprof_merge.merging.batch import merge
+from pprof_merge.merging.batch import Batch, merge
 from pprof_merge.merging.headers import check_compatible
+from pprof_merge.merging.request_labels import REQUEST_LABELS
 from pprof_merge.merging.weights import (
     PLAIN_WEIGHTING,
     WEIGHTS,
@@ -42,6 +44,9 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "Segment",
     "SEGMENT_PARTS",
     "check_compatible",
+    # Labels of samples that number requests: a `Batch` can leave them out.
+    "Batch",
+    "REQUEST_LABELS",
     # How much each profile counts.
     "Weighting",
     "PLAIN_WEIGHTING",

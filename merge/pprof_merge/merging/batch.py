@@ -20,6 +20,7 @@ from pprof_merge.limits import Limits
 from pprof_merge.merging.assembly import WHOLE, Totals, Uses, assemble
 from pprof_merge.merging.headers import SortKey, column_order, combine_headers
 from pprof_merge.merging.numbering import NumberedColumns, Numbering
+from pprof_merge.merging.request_labels import drop_request_labels
 from pprof_merge.profile import Header, Profile, ProfileColumns
 
 # Columns with this number of values (2 MiB) are left as they are, and the next profiles get their own: to
@@ -44,10 +45,11 @@ class BatchProfile(NamedTuple):
 class Batch:
     """Profiles that were read, and the `tables` that they share; `limits` hold for each profile.
 
-    A profile that is refused leaves nothing behind.
+    A profile that is refused leaves nothing behind. Without `every_label`, the profiles that are read have no
+    `REQUEST_LABELS`.
     """
 
-    def __init__(self, limits: Limits = Limits()) -> None:
+    def __init__(self, limits: Limits = Limits(), *, every_label: bool = True) -> None:
         self.tables = Numbering()
         # Headers without times, so that the profiles of one program share one.
         self.headers: Interner[Header] = Interner()
@@ -55,6 +57,7 @@ class Batch:
         # Full columns. Those of the last profiles are in the tables.
         self._full: list[NumberedColumns] = []
         self._limits = limits
+        self._every_label = every_label
 
     def __len__(self) -> int:
         return len(self.profiles)
@@ -64,7 +67,10 @@ class Batch:
         times = times or StepTimes()
         reader = read(data, self._limits, times)
         began = perf_counter_ns()
-        self.add(header_of(reader), reader, hashlib.sha256(reader.data).digest())
+        header = header_of(reader)
+        if not self._every_label:
+            drop_request_labels(reader)
+        self.add(header, reader, hashlib.sha256(reader.data).digest())
         times.intern += perf_counter_ns() - began
 
     def add(self, header: Header, columns: ProfileColumns, digest: bytes) -> None:
@@ -117,6 +123,7 @@ class Batch:
         stacks = tables.stacks
         return (
             self._limits,
+            self._every_label,
             list(self.headers),
             self.profiles,
             columns,
@@ -134,8 +141,8 @@ class Batch:
         )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        limits, headers, profiles, columns, stacks, every = state
-        self.__init__(limits)  # type: ignore[misc]
+        limits, every_label, headers, profiles, columns, stacks, every = state
+        self.__init__(limits, every_label=every_label)  # type: ignore[misc]
         self.headers.of(headers)
         self.profiles = profiles
         tables = self.tables

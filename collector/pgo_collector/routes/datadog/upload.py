@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from pprof_merge import LimitExceeded, Limits, ProfileError, decode, encode, inflate
 from pprof_merge.analysis import split_types
+from pprof_merge.merging import REQUEST_LABELS
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import LabelsInvalid, NotPprof, ParameterInvalid, PushInvalid
@@ -37,17 +38,7 @@ _JFR = "jfr"
 # Files beside profiles, which describe them, and may come without them.
 _NO_PROFILES = frozenset({"json", "txt"})
 # Labels of samples that number events, threads and tasks: with them hardly any two samples could be merged.
-_NUMBERING = frozenset(
-    {
-        b"end_timestamp_ns",
-        b"local root span id",
-        b"os thread id",
-        b"span id",
-        b"task id",
-        b"thread id",
-        b"thread native id",
-    }
-)
+_NUMBERING = REQUEST_LABELS | {b"os thread id", b"task id", b"thread id", b"thread native id"}
 
 
 class UploadOptions(NamedTuple):
