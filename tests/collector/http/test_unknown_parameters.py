@@ -32,6 +32,7 @@ ALL = {
     "binary",
     "weight",
     "half_life",
+    "sample_labels",
     "and_combine",
 }
 
