@@ -20,11 +20,11 @@ from pprof_merge.analysis import (
     Rules,
     SymbolsInvalid,
     apply_rules,
+    as_shown,
     focus_latency,
     overlap,
     parse_symbols,
     report,
-    without_dropped_frames,
 )
 from pprof_merge.arrays import Int64s
 from pprof_merge.codec import StepTimes, encode_pieces, summaries
@@ -296,7 +296,7 @@ def _write_rendition(
     """
     try:
         with span("engine", f"convert to {rendition.format.name}"):
-            shown = without_dropped_frames(profile) if rendition.format.is_view else profile
+            shown = as_shown(profile) if rendition.format.is_view else profile
             focused = rendition.patterns.apply(focus_latency(shown, rendition.latencies))
             ruled = apply_rules(focused, rendition.rules)
             binary = chosen_binary(ruled, rendition.binaries)

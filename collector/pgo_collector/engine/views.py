@@ -20,11 +20,12 @@ from pprof_merge.analysis import (
     Timeline,
     TopTable,
     WeighedStacks,
+    as_shown,
     count_samples,
     default_column,
     focus_latency,
+    shown_name,
     totals_of,
-    without_dropped_frames,
 )
 from pprof_merge.arrays import Int64s
 from pprof_merge.heap import trim_after
@@ -234,6 +235,8 @@ def time_blobs(
         return TimelineResult(None, None, 0, inputs.left_out)
     grouping, name = subject
     name_of = NAMES_OF_FRAMES[grouping]
+    if grouping == "function":
+        name = shown_name(name)
     with refuse_too_large("the timeline: "):
         found = Timeline.of(
             inputs.collection,
@@ -354,7 +357,7 @@ def _merged(inputs: MergeInputs, focus: Focus) -> _Merged | None:
     column = _column(profile.header, focus.sample_type)
     if column is None:
         return None
-    some = without_dropped_frames(focus_latency(profile, focus.latencies))
+    some = as_shown(focus_latency(profile, focus.latencies))
     return _Merged(focus.patterns.apply(some), column, int(totals_of(some)[column]))
 
 

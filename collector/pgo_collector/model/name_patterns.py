@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import re2  # type: ignore[import-untyped]  # it has no stubs
 from pprof_merge import Profile
-from pprof_merge.analysis import NameMatcher, focus_names
+from pprof_merge.analysis import NameMatcher, focus_names, shown_name
 
 from pgo_collector.errors import ParameterInvalid
 
@@ -90,8 +90,12 @@ def compiled_pattern(pattern: str) -> Any:
 
 
 def _matcher(pattern: str, end: float) -> NameMatcher:
-    """Return whether a name has a match in it, as a function that works until a time of the process's CPU."""
-    search = compiled_pattern(pattern).search
+    """Return whether a name has a match in it, as a function that works until a time of the process's CPU.
+
+    Names are matched as views show them, as `go tool pprof` does. A pattern may be a mangled name.
+    """
+    name = shown_name(pattern)
+    search = compiled_pattern(pattern if name == pattern else re2.escape(name)).search
 
     def matches(name: str) -> bool:
         if process_time() > end:
@@ -99,6 +103,6 @@ def _matcher(pattern: str, end: float) -> NameMatcher:
                 f"focus, ignore, hide: they take more than {PATTERN_TIME.seconds:g} seconds"
                 " (PGOF_PATTERN_SECONDS) for these names; write simpler expressions"
             )
-        return search(name) is not None
+        return search(shown_name(name)) is not None
 
     return matches

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
-from pprof_merge.analysis import Grouping, share_of
+from pprof_merge.analysis import Grouping, share_of, shown_name
 
 from pgo_collector.catalog.catalog import Extent
 from pgo_collector.engine.surveys import TOO_LARGE, Change, Survey, Weeks, survey_blobs
@@ -179,6 +179,7 @@ def _rows(surveys: dict[str, Survey], by: Grouping, n_rows: int, search: str) ->
     sums: Counter[str] = Counter()
     for survey in surveys.values():
         sums.update(survey.tables.get(by, {}))
+    search = shown_name(search)
     names = [name for name in sums if _is_found(name, search)]
     names.sort(key=lambda name: (-abs(sums[name]), name))
     return [

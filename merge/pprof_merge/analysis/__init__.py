@@ -7,7 +7,8 @@ of latency trackers. `edges` and `compiler` find the weighted calls that Go's co
 the lines that LLVM's read, and `call_edges` has them as arrays; `edge_overlap`, `coverage`, `outliers` and
 `build_report` build on it. `function_use` is what one function takes, from its callers to its lines.
 `rules` removes functions from a profile, `focus` keeps some of its samples or frames, and `sample_types`
-some of its values; `dropped_frames` leaves out what the profile itself wants left out. `gain` says what a
+some of its values; `shown` makes it ready for views, which have demangled names (`demangling`, by
+`short_names`) and not the `dropped_frames` that the profile itself wants left out. `gain` says what a
 build can be expected to gain. `units` knows what the units of values are.
 
 Others use the names in `__all__`, which are imported on first use.
@@ -21,8 +22,8 @@ from pprof_merge.lazy import on_first_use
 if TYPE_CHECKING:
     from pprof_merge.analysis.build_report import KeptApart, ReportedProfile, ReportOptions, report
     from pprof_merge.analysis.coverage import parse_symbols
+    from pprof_merge.analysis.demangling import shown_name
     from pprof_merge.analysis.diff import Usage, diff_tables, share_of
-    from pprof_merge.analysis.dropped_frames import without_dropped_frames
     from pprof_merge.analysis.edge_overlap import overlap
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
     from pprof_merge.analysis.focus import NameMatcher, focus_calls, focus_names
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.noise import CONFIDENCE, Interval, count_samples, difference_interval
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
     from pprof_merge.analysis.sample_types import split_types
+    from pprof_merge.analysis.shown import as_shown
     from pprof_merge.analysis.stacks import Frame, default_column, stacks_of
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
@@ -69,6 +71,9 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "LineUse",
     "Call",
     "Place",
+    # A profile as views show it, and the name of a function there.
+    "as_shown",
+    "shown_name",
     # Flame graphs, and the stacks that they are made from.
     "FlameGraph",
     "FlameView",
@@ -94,7 +99,6 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "focus_calls",
     "focus_latency",
     "focus_names",
-    "without_dropped_frames",
     "split_types",
     "Rules",
     "parse_rules",
@@ -115,6 +119,7 @@ __getattr__ = on_first_use(
     __name__,
     {
         "coverage": ["parse_symbols"],
+        "demangling": ["shown_name"],
         "diff": ["Usage", "diff_tables", "share_of"],
         "flame_graph": ["FlameGraph", "FlameView"],
         "focus": ["NameMatcher", "focus_calls", "focus_names"],
@@ -130,12 +135,12 @@ __getattr__ = on_first_use(
             "focus_latency",
         ],
         "noise": ["CONFIDENCE", "Interval", "count_samples", "difference_interval"],
-        "dropped_frames": ["without_dropped_frames"],
         "edge_overlap": ["overlap"],
         "build_report": ["KeptApart", "ReportedProfile", "ReportOptions", "report"],
         "gain": ["kept_by_llvm"],
         "rules": ["Rules", "apply_rules", "parse_rules"],
         "sample_types": ["split_types"],
+        "shown": ["as_shown"],
         "stacks": ["Frame", "default_column", "stacks_of"],
         "timeline": ["Timeline"],
         "top_table": ["TopOrder", "TopSum", "TopTable"],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pprof_merge.analysis.demangling import shown_name
 from pprof_merge.analysis.weighed_stacks import WeighedStacks
 from pprof_merge.arrays import Bools, Floats, Int32s, Int64s, UInt64s
 
@@ -31,7 +32,7 @@ class FlameView:
     """The part of a flame graph to show: the calls below the node with the key `root`; 0 is the whole.
 
     A node is in the graph if its share of the root is at least `least`, and it is one of the `most` largest.
-    The values of stacks in which a name contains `search`, in any case, are added up.
+    The values of stacks in which a name contains `search`, in any case, are added up; it may be mangled.
     """
 
     root: int = 0
@@ -258,7 +259,7 @@ class _Builder:
 
     def _matching(self) -> Bools:
         """Return whether each name contains the search, (n_names)."""
-        sought = self._view.search.casefold()
+        sought = shown_name(self._view.search).casefold()
         return np.array([bool(sought) and sought in name.casefold() for name in self._stacks.names], np.bool_)
 
     def _matched(self, is_match: Bools) -> tuple[Int64s, int]:

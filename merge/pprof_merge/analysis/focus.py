@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pprof_merge.analysis.demangling import shown_name
 from pprof_merge.analysis.stacks import stacks_of
 from pprof_merge.arrays import Bools, Int64s, Ints
 from pprof_merge.budget import UNBOUNDED, Budget
@@ -29,6 +30,7 @@ def focus_calls(profile: Profile, calls: Sequence[str], budget: Budget = UNBOUND
     if not calls:
         return profile
     stacks = stacks_of(profile, budget)
+    calls = [*map(shown_name, calls)]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(calls))}
     number_of = np.array([numbers.get(frame.name, -1) for frame in stacks.frames], np.int64)
     rows = [np.zeros(0, np.int64)]

@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from pprof_merge.analysis.demangling import shown_name
 from pprof_merge.analysis.stacks import Frame, Stacks, stacks_of
 from pprof_merge.analysis.totals import totals_of
 from pprof_merge.arrays import Bools, Int64s
@@ -77,7 +78,7 @@ class FunctionUse:
     def of(cls, profile: Profile, name: str, column: int, budget: Budget = UNBOUNDED) -> Self:
         """Return the use of the functions named `name` in a profile, for one sample type.
 
-        Raises OutputTooLarge if computing it takes more than the budget.
+        The name may be mangled. Raises OutputTooLarge if computing it takes more than the budget.
         """
         stacks = stacks_of(profile, budget)
         values = profile.samples.values[:, column]
@@ -86,6 +87,7 @@ class FunctionUse:
         name_of = np.array([names.setdefault(frame.name, len(names)) for frame in stacks.frames], np.int64)
         is_used = stacks.used()
         used = {frame.name for frame, used in zip(stacks.frames, is_used.tolist(), strict=True) if used}
+        name = shown_name(name)
         if name not in used:
             use.similar = similar_names(name, used)
             return use
@@ -130,7 +132,7 @@ class FunctionUse:
 
 def similar_names(name: str, names: Iterable[str]) -> list[str]:
     """Return the shortest names that contain this one, in any case; at most ten."""
-    sought = name.casefold()
+    sought = shown_name(name).casefold()
     found = (other for other in names if sought in other.casefold())
     return nsmallest(_MOST_SIMILAR, found, key=lambda other: (len(other), other))
 

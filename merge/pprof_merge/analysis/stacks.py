@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.analysis.dropped_frames import without_dropped_frames
+from pprof_merge.analysis.shown import as_shown
 from pprof_merge.arrays import Bools, Int32s, Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import offsets_of, spans, take_rows
@@ -152,11 +152,11 @@ class Stacks:
 
 
 def stacks_of(profile: Profile, budget: Budget = UNBOUNDED) -> Stacks:
-    """Return the stacks of all samples, without the frames that the profile drops.
+    """Return the stacks of all samples as views show them.
 
     Raises OutputTooLarge if the functions take more than the budget.
     """
-    profile = without_dropped_frames(profile)
+    profile = as_shown(profile)
     budget.check_rows(len(profile.functions), _FUNCTION_BYTES, _FORMAT_ADVICE)
     frames: dict[Frame, int] = {}
     slot_frames, slots_of_lines, location_offsets = _locations(profile, frames)

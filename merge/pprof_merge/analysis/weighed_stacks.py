@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 
+from pprof_merge.analysis.demangling import shown_name
 from pprof_merge.analysis.grouping import Grouping, named_slots
 from pprof_merge.analysis.stacks import FRAME_BYTES, stacks_of
 from pprof_merge.arrays import Int32s, Int64s
@@ -111,6 +112,7 @@ class WeighedStacks:
         A stack that has the name several times is taken around the first of them, the outermost, so that it
         counts once. There are no stacks if none has the name.
         """
+        name = shown_name(name)
         number = self.names.index(name) if name in self.names else -1
         places = np.flatnonzero(self.rows == number)
         found, first = np.unique(np.searchsorted(self.offsets, places, side="right") - 1, return_index=True)

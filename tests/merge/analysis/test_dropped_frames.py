@@ -19,9 +19,9 @@ from pprof_merge.analysis import (
     Timeline,
     TopTable,
     WeighedStacks,
+    as_shown,
     dropped_frames,
     focus_names,
-    without_dropped_frames,
 )
 from pprof_merge.analysis.dropped_frames import LONGEST_EXPRESSION
 from pprof_proto.profile_pb2 import Profile as Message
@@ -128,7 +128,7 @@ def test_the_table_is_gos(
 def test_a_stack_ends_before_what_is_dropped(stack: str, drop: str, expected: str) -> None:
     profile = decode(dropping(stacked({stack: 1}), drop))
     assert FORMATS["folded"].write(profile).decode() == f"{expected} {UNIT}\n"
-    again = without_dropped_frames(profile)
+    again = as_shown(profile)
     assert FORMATS["folded"].write(again).decode() == f"{expected} {UNIT}\n"
 
 
@@ -174,7 +174,7 @@ def test_every_view_is_without_them() -> None:
 
 
 def test_patterns_choose_from_what_is_left() -> None:
-    shown = without_dropped_frames(decode(HEAP))
+    shown = as_shown(decode(HEAP))
     assert not len(focus_names(shown, focus=lambda name: name == "malloc").samples)
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pprof_merge import Profile, ProfileError, decode, encode, merge
+from pprof_merge.analysis import shown_name
 from pprof_merge.formats import FORMATS
 from pprof_proto import profile_pb2
 
@@ -145,7 +146,10 @@ def plain_stacks(profile: Profile, column: int) -> dict[tuple[Step, ...], int]:
 def step_of(frame: Frame) -> Step | None:
     if not frame.function:
         return None
-    return Step(frame.function.decode(errors="backslashreplace"), frame.filename.decode(), frame.start_line)
+    name = frame.function.decode(errors="backslashreplace")
+    if frame.system_name in {b"", frame.function}:
+        name = shown_name(name)
+    return Step(name, frame.filename.decode(), frame.start_line)
 
 
 def generated(random: Random) -> Profile:

@@ -1,0 +1,118 @@
+"""The names that views show for functions: demangled, as `go tool pprof` shows them by default.
+
+Parameters, return types and the arguments of templates are left out, so that all instances of a template are
+one function (google/pprof, `internal/symbolizer`). Merges and what compilers read keep the names that linkers
+know. Names come with profiles, so they may be hostile: one that is too long, and those for which there is no
+time left, are shown as they were sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from time import thread_time
+
+import numpy as np
+
+from pprof_merge.profile import Profile
+
+# Bytes of one mangled name: the longest of LLVM's and of Rust's compiler are of 2 to 3 KB.
+LONGEST_NAME = 4096
+# CPU time, in seconds, that the names of one profile may take that aren't cached: some 70,000 names of LLVM.
+_MOST_SECONDS = 3.0
+# Bytes of a short name, and how many short and long ones are cached: some 20 MB together, at most 60 MB.
+_SHORT = 256
+_SHORT_CACHED, _LONG_CACHED = 1 << 16, 1 << 11
+
+# How names of C++, Rust and Swift begin; macOS has one more `_`.
+_MANGLED = re.compile(rb"_{1,2}Z|_{1,2}R[A-Z]|_?\$[sS]|_T0")
+
+
+def with_demangled_names(profile: Profile) -> Profile:
+    """Return a profile with the names that views show; one that has them is returned as it is."""
+    functions, strings = profile.functions, profile.strings
+    keys = functions.name.astype(np.int64) * len(strings) + functions.system_name
+    distinct, of_function = np.unique(keys, return_inverse=True)
+    rows, system_rows = np.divmod(distinct, len(strings))
+    texts, row_of = list(strings), dict[bytes, int]()
+    for number, name in _shown([strings[row] for row in rows], [strings[row] for row in system_rows]):
+        rows[number] = row_of.setdefault(name, len(texts))
+        if rows[number] == len(texts):
+            texts.append(name)
+    if not row_of:
+        return profile
+    return profile.replace(functions=replace(functions, name=rows[of_function]), strings=texts)
+
+
+def _shown(names: Sequence[bytes], system_names: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the names that are shown in place of others, each with the index of the other one.
+
+    A function with a name besides that in the system has been named by its sender.
+    """
+    mangled: list[tuple[int, bytes, int]] = []
+    for index, (name, system_name) in enumerate(zip(names, system_names, strict=True)):
+        if system_name and name != system_name:
+            continue
+        if _MANGLED.match(name):
+            mangled.append((len(name), name, index))
+        elif system_name and b"::" in name and not name.startswith(b"<"):
+            cut = _without(b"<", b">", _without(b"(", b")", name))
+            if cut not in {name, b""}:
+                yield index, cut
+    end = thread_time() + _MOST_SECONDS
+    for _, name, index in sorted(mangled):  # the shortest first: hostile ones are long
+        if thread_time() > end:
+            return
+        if (found := demangled(name)) != name:
+            yield index, found
+
+
+def shown_name(name: str) -> str:
+    """Return the name that views show for a function that is given by any of its names."""
+    if not name.isascii() or not _MANGLED.match(name.encode()):
+        return name
+    return demangled(name.encode()).decode()
+
+
+def demangled(name: bytes) -> bytes:
+    """Return the short form of a mangled name; one that is too long, or that isn't one, as it is."""
+    if len(name) > LONGEST_NAME or not name.isascii():
+        return name
+    return _short(name) if len(name) <= _SHORT else _long(name)
+
+
+def _cached(most: int) -> Callable[[bytes], bytes]:
+    @lru_cache(maxsize=most)
+    def read(name: bytes) -> bytes:
+        # Loaded for the first mangled name: few services have any.
+        from pprof_merge.analysis.short_names import short_name  # noqa: PLC0415
+
+        return short_name(name.decode()).encode()
+
+    return read
+
+
+_short, _long = _cached(_SHORT_CACHED), _cached(_LONG_CACHED)
+
+
+def _without(begin: bytes, end: bytes, name: bytes) -> bytes:
+    """Return a name without what is in these brackets, as pprof cuts a name of C++ that is demangled.
+
+    It is the whole name if a bracket is closed that isn't open.
+    """
+    kept, depth, last = bytearray(), 0, 0
+    for found in re.finditer(rb"[" + begin + end + rb"]", name):
+        if found[0] == begin:
+            if depth == 0:
+                kept += name[last : found.start()]
+                last = found.start()
+            depth += 1
+        else:
+            depth -= 1
+            if depth < 0:
+                return bytes(kept) + name[last:]
+            if depth == 0:
+                last = found.end()
+    return bytes(kept) + name[last:]
