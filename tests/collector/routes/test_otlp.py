@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from backports import zstd
 from pgo_collector.routes.otlp.export_pb2 import ExportRequest
 from pprof_proto.profile_pb2 import Profile
 
+from tests.collector.datadog import lz4_of
 from tests.collector.exporting import (
     EXPORT,
     JSON,
@@ -63,17 +65,25 @@ def stacks_of(profile: Profile) -> dict[tuple[str, ...], list[int]]:
     }
 
 
+_PACKED: Mapping[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "gzip": gzip.compress,
+    "zstd": zstd.compress,
+    "lz4": lz4_of,
+}
+
+
 @pytest.mark.parametrize("is_json", [False, True], ids=["protobuf", "JSON"])
-@pytest.mark.parametrize("is_gzip", [False, True], ids=["plain", "gzip"])
-def test_an_exported_profile_is_stored_once(shared: Server, *, is_json: bool, is_gzip: bool) -> None:
-    service = f"otlp-{is_json}-{is_gzip}"
+@pytest.mark.parametrize("encoding", ["", "gzip", "zstd", "lz4"])
+def test_an_exported_profile_is_stored_once(shared: Server, *, is_json: bool, encoding: str) -> None:
+    service = f"otlp-{is_json}-{encoding}"
     request = ExportRequest.FromString(of_stack("a", service, 3))
     body = as_json(request) if is_json else request.SerializeToString()
-    headers = {"Content-Encoding": "gzip"} if is_gzip else {}
+    headers = {"Content-Encoding": encoding} if encoding else {}
     if is_json:
         headers |= JSON
     for _ in range(2):  # as a sender that lost the answer
-        answer = export(shared, gzip.compress(body) if is_gzip else body, **headers)
+        answer = export(shared, _PACKED[encoding](body), **headers)
         if is_json:
             assert (answer.status_code, answer.json()) == (200, {})
             assert answer.headers["Content-Type"] == "application/json"
@@ -185,13 +195,21 @@ def without_stacks() -> bytes:
         (contradictory(), "others as in 1.9"),
         (b"hello", "isn't an ExportProfilesServiceRequest"),
         (b"\x1f\x8bhello", "gzip"),
+        (zstd.compress(b"hello")[:-1], "zstd"),
     ],
-    ids=["1.7", "1.6", "no stacks", "both", "text", "broken gzip"],
+    ids=["1.7", "1.6", "no stacks", "both", "text", "broken gzip", "broken zstd"],
 )
 def test_what_is_of_no_known_version_is_refused_with_its_version(
     shared: Server, body: bytes, said: str
 ) -> None:
     assert said in refused(export(shared, body), 400, INVALID)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress, lz4_of])
+def test_what_inflates_to_too_much_is_refused_by_the_setting(
+    shared: Server, pack: Callable[[bytes], bytes]
+) -> None:
+    assert "PGOF_MAX_INFLATED_BYTES" in refused(export(shared, pack(bytes(16 << 20))), 413, INVALID)
 
 
 def test_json_of_1_7_is_refused_with_its_version(shared: Server) -> None:
@@ -233,7 +251,7 @@ def test_another_message_is_not_taken_for_an_empty_one(shared: Server) -> None:
     ("headers", "status"),
     [
         ({"Content_Type": "application/grpc"}, 415),
-        ({"Content_Encoding": "zstd"}, 415),
+        ({"Content_Encoding": "snappy"}, 415),
         ({"Authorization": "Bearer wrong"}, 401),
     ],
 )

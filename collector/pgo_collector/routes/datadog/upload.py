@@ -20,8 +20,8 @@ from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import LabelsInvalid, NotPprof, ParameterInvalid, PushInvalid
 from pgo_collector.http.forms import FormPart, form_parts
 from pgo_collector.http.selections import parse_time
-from pgo_collector.routes.datadog.compression import unframed
 from pgo_collector.routes.datadog.naming import ProfileName, go_profile, labels_of, profiles_in
+from pgo_collector.routes.push.compression import unframed
 from pgo_collector.routes.push.connect import read_json
 from pgo_collector.routes.push.naming import Sender, Target
 

@@ -52,7 +52,7 @@ _INVALID = 3
 # The header of opentelemetry-proto's pull request 857, for when the wire changes again; there is only 1 yet.
 _VERSION = "OTLP-Profiles-Development-Version"
 _KNOWN_VERSIONS = {"", "1"}
-_ENCODINGS = {"", "identity", "gzip"}
+_ENCODINGS = {"", "identity", "gzip", "zstd", "lz4"}
 _SERVER_ERROR = 500
 
 
@@ -123,7 +123,8 @@ def _check_headers(request: Request, media_type: str) -> None:
     encoding = request.headers.get("Content-Encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
         raise ContentTypeUnknown(
-            f"Content-Encoding: {encoding[:50]} isn't read: send gzip, or none", f"{PROTOBUF[0]}, {JSON}"
+            f"Content-Encoding: {encoding[:50]} isn't read: send gzip, zstd, lz4, or none",
+            f"{PROTOBUF[0]}, {JSON}",
         )
     version = request.headers.get(_VERSION, "").strip()
     if version not in _KNOWN_VERSIONS:

@@ -27,6 +27,7 @@ from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of
 from pgo_collector.routes.otlp.joining import Known
 from pgo_collector.routes.otlp.naming import is_named, matches, name_of, target_of
 from pgo_collector.routes.otlp.versions import READ, is_before_1_10
+from pgo_collector.routes.push.compression import unframed
 from pgo_collector.routes.push.connect import NOT_JSON, most_values, read_json
 from pgo_collector.routes.push.naming import Sender, Target
 
@@ -80,8 +81,11 @@ class _Resource(NamedTuple):
 
 
 def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> list[Unpacked]:
-    """Return the profiles of an export, gzip or not, as pprof. Raises PushInvalid or ProfileError."""
-    message = inflate(content, limits)
+    """Return the profiles of an export as pprof. It is gzip, zstd, LZ4 or neither; the magic bytes tell.
+
+    Raises PushInvalid or ProfileError.
+    """
+    message = inflate(unframed(content, limits), limits)
     size = len(message)
     if options.is_json:
         size //= _JSON_TIMES

@@ -1,4 +1,4 @@
-"""Compression of the parts of an upload: zstd and LZ4 are inflated here, gzip where all profiles are read."""
+"""Compression of a push or its parts: zstd and LZ4 are inflated here, gzip where all profiles are read."""
 
 from __future__ import annotations
 
