@@ -8,6 +8,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── EmptyBody           400
     │   ├── EmptyProfile        400
     │   ├── ParameterUnknown    400
+    │   ├── HeaderInvalid       400
     │   ├── ParameterInvalid    400
     │   │   └── LabelsInvalid
     │   │       └── NameTooLong  an OSError, too
@@ -145,6 +146,10 @@ class EmptyProfile(Refusal, status=400):
 
 class ParameterUnknown(Refusal, status=400):
     """The query has a parameter that the route doesn't know."""
+
+
+class HeaderInvalid(Refusal, status=400):
+    """A header that a trusted proxy sets has an invalid value."""
 
 
 class ParameterInvalid(Refusal, status=400):

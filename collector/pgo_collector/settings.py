@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl, Vali
 
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.model.capture_targets import parse_targets
+from pgo_collector.model.root_path import parse_proxies, parse_root_path
 from pgo_collector.model.series import SERVICE_PATTERN
 from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.resources import memory_bytes
@@ -111,6 +112,11 @@ def _check_source_links(text: str) -> str:
 
 def _check_targets(text: str) -> str:
     parse_targets(text)
+    return text
+
+
+def _check_proxies(text: str) -> str:
+    parse_proxies(text)
     return text
 
 
@@ -259,6 +265,20 @@ class Settings(BaseModel):
     metrics_open: bool = Field(
         default=False,
         description="Whether /metrics accepts requests without a key. Only for trusted networks.",
+    )
+    root_path: Annotated[str, AfterValidator(parse_root_path)] = Field(
+        default="",
+        description=(
+            "The path below which a proxy serves the collector, such as /pgo: links, redirects and cookies"
+            " begin with it. It doesn't matter whether the proxy removes it from the paths of requests."
+        ),
+    )
+    trusted_proxies: Annotated[str, AfterValidator(_check_proxies)] = Field(
+        default="",
+        description=(
+            "The addresses and networks of proxies, comma-separated, whose header X-Forwarded-Prefix takes"
+            " the place of PGOF_ROOT_PATH. From others the header is ignored."
+        ),
     )
     session_hours: float = Field(
         default=12,

@@ -181,7 +181,7 @@ def test_the_ingress_leads_to_what_people_and_programs_ask_for() -> None:
     (rule,) = only(rendered(ALL), "Ingress")["spec"]["rules"]
     kinds = {each["path"]: each["pathType"] for each in rule["http"]["paths"]}
     text = (ROOT / "docs/reference/routes.md").read_text()
-    routes = {*re.findall(r"^## (/\S+)$", text, re.MULTILINE), "/healthz", "/ui/"}
+    routes = {*re.findall(r"^## (/\S+)$", text, re.MULTILINE), "/healthz", "/ui/", "/"}
     routes |= {prefix for protocol in PROTOCOLS for prefix in protocol.prefixes if prefix.endswith("/")}
     assert len(routes) > 50
     led = {
@@ -194,6 +194,22 @@ def test_the_ingress_leads_to_what_people_and_programs_ask_for() -> None:
     }
     assert {route for route, paths in led.items() if not paths} == {"/metrics", "/readyz", "/ready"}
     assert {path for paths in led.values() for path in paths} == kinds.keys() - {_ASKED_BY_GRAFANA}
+
+
+def test_the_ingress_can_be_below_a_path_of_the_host() -> None:
+    values = ALL | {"ingress": ALL["ingress"] | {"path": "/tools/pgo"}}
+    made = rendered(values)
+    paths, of_all = (
+        {each["path"] for each in only(manifests, "Ingress")["spec"]["rules"][0]["http"]["paths"]}
+        for manifests in (made, rendered(ALL))
+    )
+    assert paths == {f"/tools/pgo{path}" for path in of_all} | {"/tools/pgo"}
+    assert environment_of(collector_of(made, "StatefulSet"))["PGOF_ROOT_PATH"] == "/tools/pgo"
+    assert "PGOF_ROOT_PATH" not in environment_of(collector_of(rendered(ALL), "StatefulSet"))
+    assert "https://pgo.example.net/tools/pgo/ui/" in notes(values)
+    for path in ("/tools/", "tools", "//tools", "/a b"):
+        with pytest.raises(helm_python.HelmError, match="path"):
+            rendered(ALL | {"ingress": ALL["ingress"] | {"path": path}})
 
 
 def test_the_port_of_grpc_is_reached_and_can_be_left_out() -> None:

@@ -50,10 +50,10 @@ http {{
 """
 
 
-def documented_location() -> str:
-    """The one nginx block of the operations page."""
-    (block,) = re.findall(r"```nginx\n(.*?)```", OPERATIONS.read_text(), flags=re.DOTALL)
-    return str(block)
+def documented_locations() -> tuple[str, str]:
+    """The two nginx blocks of the operations page: of a host, and below a path of one."""
+    whole, below = re.findall(r"```nginx\n(.*?)```", OPERATIONS.read_text(), flags=re.DOTALL)
+    return whole, below
 
 
 @contextmanager
@@ -76,6 +76,22 @@ def running_nginx(
     )
     with serving_nginx(folder, location, certificate=certificate) as url:
         yield url
+
+
+@contextmanager
+def nginx_below_path(folder: Path, upstream: str, *, is_removed: bool, also: str = "") -> Iterator[str]:
+    """Yield the URL of the path /pgo of an nginx, which removes the path from requests or doesn't.
+
+    `also` is more for its location.
+    """
+    whole, below = documented_locations()
+    passed = "proxy_pass http://127.0.0.1:8080;"
+    for block, directive in (whole, passed), (below, passed), (below, "# …"):
+        assert block.count(directive) == 1, f"docs/operations.md hasn't one {directive}"
+    rest = whole.partition(passed)[2].rpartition("}")[0]
+    below = below.replace(passed, f"proxy_pass {upstream}{'/' if is_removed else ''};")
+    with serving_nginx(folder, below.replace("# …", rest + also)) as url:
+        yield f"{url}/pgo"
 
 
 @contextmanager
@@ -113,7 +129,7 @@ def balanced_nginx(folder: Path, ports: Sequence[int], seconds: int) -> Iterator
 
 def _changed_location(*changes: tuple[str, str]) -> str:
     """Return the documented location with some of its directives replaced."""
-    location = documented_location()
+    location, _ = documented_locations()
     for directive, changed in changes:
         assert location.count(directive) == 1, f"docs/operations.md hasn't one {directive}"
         location = location.replace(directive, changed)

@@ -34,9 +34,11 @@ class RequestContext:
     `body_bytes` is the size of the body that was read, `profile` the digest or ETag of the profile that was
     stored or sent (the last one of a push), `release` the number of the release, `submits` the outcome of
     each profile that was stored, `problem` the class name of the error, `cause` what the system said if the
-    server is at fault, and `status` the answer's, once it has begun: see `layers.AnswerCancelled`.
+    server is at fault, and `status` the answer's, once it has begun: see `layers.AnswerCancelled`. Links
+    begin with the `root_path`, which is empty unless a proxy serves this server below a path.
     """
 
+    root_path: str = ""
     key: Key | None = None
     service: str = ""
     body_bytes: int | None = None

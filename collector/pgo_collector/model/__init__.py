@@ -4,6 +4,6 @@
 names of profiles and their files; `selection` says which profiles a request asks for; `facts` describes a
 stored profile, and one that a merge left out; `profile_types` lists cpu, heap, offcpu, …; `name_patterns`
 keeps a part of the stacks by regular expressions; `source_links` has the URLs of lines of source, and
-`capture_targets` those of profiles that can be taken now; `times` has the length of a day and the format of
-times.
+`capture_targets` those of profiles that can be taken now; `root_path` has the path of a proxy
+below which this server is reached; `times` has the length of a day and the format of times.
 """

@@ -6,11 +6,13 @@ import asyncio
 import json
 import warnings
 from functools import lru_cache
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.http.auth import context_of
 from pgo_collector.http.openapi import NO_KEY_NEEDED, problems, schema_of
 from pgo_collector.http.routing import Routes, check_parameters
 
@@ -30,14 +32,19 @@ def openapi_routes() -> Routes:
         openapi_extra=NO_KEY_NEEDED,
     )
     async def openapi(request: Request) -> Response:
-        return Response(await asyncio.to_thread(_document, request.app), media_type="application/json")
+        content = await asyncio.to_thread(_document, request.app, context_of(request).root_path)
+        return Response(content, media_type="application/json")
 
     return routes
 
 
+def _document(app: FastAPI, root_path: str) -> bytes:
+    return json.dumps(_schema(app) | {"servers": [{"url": root_path or "/"}]}).encode()
+
+
 @lru_cache(maxsize=1)
-def _document(app: FastAPI) -> bytes:
+def _schema(app: FastAPI) -> dict[str, Any]:
     with warnings.catch_warnings():
         # FastAPI warns about routes with several methods; `schema_of` gives each operation its own id.
         warnings.filterwarnings("ignore", "Duplicate Operation ID")
-        return json.dumps(schema_of(app)).encode()
+        return schema_of(app)

@@ -7,7 +7,7 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pgo_collector.http.auth import require_service_key
+from pgo_collector.http.auth import context_of, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems, success
 from pgo_collector.http.routing import Routes
@@ -53,7 +53,8 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         releases = await releases_of(request)
         release, is_new = await releases.make()
         status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
-        location = str(URL(f"/v1/releases/{release.number}").replace(query=request.url.query))
+        root = context_of(request).root_path
+        location = str(URL(f"{root}/v1/releases/{release.number}").replace(query=request.url.query))
         return JSONResponse(await current_entry(releases, release), status, {"Location": location})
 
     @routes.get(

@@ -1,6 +1,6 @@
 """Serve: the server process, from its settings to a clean stop.
 
 `server` starts and stops everything, `listener` opens the sockets, and `grpc_listener` turns the calls on the
-gRPC port into requests; `start_gate` answers while the store is opening, `app` builds the application from
-the routes, and `traced` sets up tracing.
+gRPC port into requests; `root_path` is for a proxy that serves it below a path, `start_gate` answers while
+the store is opening, `app` builds the application from the routes, and `traced` sets up tracing.
 """

@@ -45,6 +45,7 @@ from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.resources import HeapTrimming
 from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
 from pgo_collector.serve.listener import BACKLOG, Listener, grpc_listener, listen
+from pgo_collector.serve.root_path import BelowRootPath
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.serve.traced import open_tracing
 from pgo_collector.settings import Settings
@@ -233,7 +234,8 @@ async def _run_app(
         # Modules and routes live as long as the process; no collection need walk them, nor its end.
         gc.freeze()
         gate.open(app)
-        server.config.loaded_app = app  # new connections needn't pass the gate
+        # New connections needn't pass the gate.
+        server.config.loaded_app = BelowRootPath.around(app, settings)
         _log.info("serving")
         checking = asyncio.create_task(asyncio.to_thread(_log_findings, settings))
         await asyncio.wait({serving})
@@ -307,7 +309,7 @@ async def _opened_app(
 
 def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
+        BelowRootPath.around(app, settings),
         http=Connection,
         ws="none",
         lifespan="off",

@@ -14,7 +14,6 @@ from pgo_collector.http.auth import context_of
 from pgo_collector.http.openapi import BASE, LATENCIES, PATTERNS, SELECTION
 from pgo_collector.http.routing import first_values
 
-SERVICES = "/ui/services"
 SELECTED = tuple(name for name in SELECTION if name != "service")
 # The pages that can show a part of the samples; links from one to another keep its parameters.
 _OF_STACKS = ("", "live", "top", "function", "diff", "merge")
@@ -35,19 +34,26 @@ def query_of(parameters: dict[str, str]) -> str:
     return f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
 
 
-def path_of(service: str, page: str) -> str:
+def site_of(request: Request) -> str:
+    """Return the path of the pages, without a slash at its end, as the browser sees it."""
+    return f"{context_of(request).root_path}/ui"
+
+
+def path_of(site: str, service: str, page: str) -> str:
     """Return the path of a page of a service, without a query."""
-    return f"{SERVICES}/{quote(service, safe='')}" + (f"/{page}" if page else "")
+    return f"{site}/services/{quote(service, safe='')}" + (f"/{page}" if page else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
     """The parameters of a request for a page of a service, from which the page's links are made.
 
-    `selected` are those of the selection, `own` those of the page. `most` is the number of characters that
-    the selection and the patterns may have in a link: a page has up to a thousand links.
+    `site` is the path of the pages. `selected` are those of the selection, `own` those of the page. `most` is
+    the number of characters that the selection and the patterns may have in a link: a page has up to a
+    thousand links.
     """
 
+    site: str
     service: str
     page: str
     selected: dict[str, str]
@@ -64,7 +70,7 @@ class Links:
             given["search"] = given["search"][:MAX_SEARCH]
         # Empty labels of a base mean "no labels"; other empty parameters mean nothing.
         kept = {name: text for name, text in given.items() if text or name in BASE}
-        links = cls(context_of(request).service, page, selected, kept, most)
+        links = cls(site_of(request), context_of(request).service, page, selected, kept, most)
         if not links.fits():
             raise ParameterInvalid(
                 f"labels, focus, ignore, hide: together they have over {most:,} characters in a link"
@@ -79,7 +85,7 @@ class Links:
 
     def path(self, page: str) -> str:
         """Return the path of a page of the service, without a query."""
-        return path_of(self.service, page)
+        return path_of(self.site, self.service, page)
 
     def here(self, **changes: str | int | None) -> str:
         """Return a link to this page with other parameters; None removes a parameter."""
@@ -118,7 +124,7 @@ def api_url(request: Request, route: str, query: Mapping[str, str]) -> str:
     """Return the URL of a route on /v1, at the address at which the visitor opened the page."""
     scheme = "https" if is_https(request) else "http"
     host = quote(request.headers.get("Host", ""), safe=":[]")
-    return f"{scheme}://{host}/v1/{route}?{urlencode(query, quote_via=quote)}"
+    return f"{scheme}://{host}{context_of(request).root_path}/v1/{route}?{urlencode(query, quote_via=quote)}"
 
 
 def link_of_name(links: Links, page: str, name: str, by: str = "function") -> str:

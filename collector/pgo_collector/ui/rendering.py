@@ -23,7 +23,7 @@ from starlette.types import Scope
 from pgo_collector.http.auth import context_of
 from pgo_collector.model.times import format_time
 from pgo_collector.ui import amounts
-from pgo_collector.ui.links import link_of_name
+from pgo_collector.ui.links import link_of_name, site_of
 from pgo_collector.workers.bulk import BulkProgress
 
 _FILTERS = (
@@ -57,10 +57,15 @@ class Rendering:
         headers: Mapping[str, str] | None = None,
         **context: Any,
     ) -> HTMLResponse:
-        """Return a page; its `visitor` is the name or fingerprint of the signed-in key, or None."""
+        """Return a page; its `visitor` is the name or fingerprint of the signed-in key, or None.
+
+        Its `site` is the path of the pages.
+        """
         key = context_of(request).key
         visitor = None if key is None else key.name or key.fingerprint
-        text = await asyncio.to_thread(self._text, template, visitor=visitor, **context)
+        text = await asyncio.to_thread(
+            self._text, template, visitor=visitor, site=site_of(request), **context
+        )
         return HTMLResponse(text, status, dict(headers or {}))
 
     def _text(self, template: str, **context: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from fastapi import FastAPI
 from pprof_merge import ProfileError
 from starlette.exceptions import HTTPException
@@ -13,6 +15,7 @@ from starlette.types import ASGIApp
 from pgo_collector.errors import KeyRefused, Refusal
 from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, describe_error
 from pgo_collector.ui.headers import SPEEDSCOPE_POLICY, PageHeaders
+from pgo_collector.ui.links import site_of
 from pgo_collector.ui.pages.build import build_routes
 from pgo_collector.ui.pages.choose import choose_routes
 from pgo_collector.ui.pages.diff import diff_routes
@@ -46,13 +49,20 @@ _PAGES = (
 
 
 def mount_site(app: FastAPI, sources: Sources) -> None:
-    """Serve the site below /ui; /ui itself redirects to it."""
+    """Serve the site below /ui; /ui itself redirects to it, and so does / if a browser asks."""
+    app.router.routes.append(Route("/", _redirect_browser, methods=["GET", "HEAD"]))
     app.router.routes.append(Route("/ui", _redirect_to_site, methods=["GET", "HEAD"]))
     app.mount("/ui", _site(sources))
 
 
-async def _redirect_to_site(_: Request) -> Response:
-    return RedirectResponse("/ui/")
+async def _redirect_browser(request: Request) -> Response:
+    if "text/html" not in request.headers.get("Accept", ""):
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    return await _redirect_to_site(request)
+
+
+async def _redirect_to_site(request: Request) -> Response:
+    return RedirectResponse(f"{site_of(request)}/")
 
 
 def _site(sources: Sources) -> ASGIApp:

@@ -69,9 +69,7 @@ def test_a_combine_needs_post(shared: Server, method: str, headers: dict[str, st
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/submit/", "/v1/merge/", "/healthz/", "/docs", "/openapi.json"]
-)
+@pytest.mark.parametrize("path", ["/v1", "/v1/submit/", "/v1/merge/", "/healthz/", "/docs", "/openapi.json"])
 def test_paths_are_exact(shared: Server, path: str) -> None:
     assert_problem(shared.client.post(path, headers=bearer(Server.submit_key)), 404)
 

@@ -14,6 +14,7 @@ _NO_UPLOADS = "binaries of Parca's agents aren't taken by any version"
 _NONE = "stands for methods that no version has"
 # Routes that refuse every request.
 UNANSWERED = {
+    "GET /": "leads a browser to the pages, and is nothing to others",
     "POST /parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload": _NO_UPLOADS,
     "POST /parca.debuginfo.v1alpha1.DebuginfoService/MarkUploadFinished": _NO_UPLOADS,
     "POST /parca.debuginfo.v1alpha1.DebuginfoService/Upload": _NO_UPLOADS,

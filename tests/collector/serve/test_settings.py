@@ -47,10 +47,12 @@ TEXTS = {
     "otlp_labels": "host.*",
     "otlp_sample_labels": "thread.id",
     "rollup_labels": "version,a%2Cb",
+    "root_path": "/pgo",
     "source_links": "main=https://example.org/{version}/{path}#L{line}",
     "storage": "s3://bucket/a/prefix",
     "trace_otlp_url": HttpUrl("http://127.0.0.1:4318/v1/traces"),
     "trace_parts": "http, store",
+    "trusted_proxies": "10.0.0.0/8, ::1",
     "unknown_settings": "warn",
     "webhook_url": HttpUrl("https://example.org/events"),
 }

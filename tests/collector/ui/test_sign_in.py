@@ -357,3 +357,12 @@ def test_whatever_is_changed_in_a_session_ends_it(keys: KeyFile, data: st.DataOb
 @given(st.text())
 def test_no_text_is_a_session_by_chance(keys: KeyFile, text: str) -> None:
     assert SessionTokens(keys, b"secret", 60).key_of(text) is None
+
+
+def test_a_browser_that_opens_the_server_is_led_to_the_pages(stored: Server) -> None:
+    visitor = Visitor(stored, key=None)
+    opened = visitor.get("/", {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert (opened.status_code, opened.headers["Location"]) == (307, "/ui/")
+    for accepted in ("*/*", "application/json"):
+        answer = visitor.get("/", {"Accept": accepted})
+        assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from pgo_collector.http.routing import Routes
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.ui.links import SERVICES, Links, api_url
+from pgo_collector.ui.links import Links, api_url
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
@@ -62,5 +62,7 @@ def _command(request: Request, route: str, service: str, selected: dict[str, str
 
 def _speedscope(links: Links) -> str:
     """Return a link that opens the merge in this server's speedscope."""
-    merge = f"{SERVICES}/{links.service}/merge?{urlencode(links.selected | {'format': 'speedscope'})}"
-    return f"/ui/speedscope/index.html#profileURL={quote(merge, safe='')}&title={quote(links.service)}"
+    merge = f"{links.path('merge')}?{urlencode(links.selected | {'format': 'speedscope'})}"
+    return (
+        f"{links.site}/speedscope/index.html#profileURL={quote(merge, safe='')}&title={quote(links.service)}"
+    )

@@ -21,7 +21,7 @@ from pgo_collector.model.series import EVERY_SERVICE, Scope
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.answers import FleetChange, FleetOverview
 from pgo_collector.ui.fleet_drawing import fleet_plot_of
-from pgo_collector.ui.links import SERVICES
+from pgo_collector.ui.links import site_of
 from pgo_collector.ui.pages.visitors import require_session
 from pgo_collector.ui.sources import Sources
 
@@ -74,7 +74,7 @@ def services_routes(sources: Sources) -> Routes:
             following=following,
             is_first=not after,
             now=now,
-            root=SERVICES,
+            root=f"{site_of(request)}/services",
             highest=max((max(row.days) for row in rows), default=0),
         )
 

@@ -15,11 +15,10 @@ from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.spans import PARTS
 from pgo_collector.traces.texts import printable
 from pgo_collector.traces.trees import Step, tree_of
-from pgo_collector.ui.links import query_of
+from pgo_collector.ui.links import query_of, site_of
 from pgo_collector.ui.pages.visitors import require_session
 from pgo_collector.ui.sources import Sources
 
-TRACES = "/ui/traces"
 _CHOICES = ("service", "order", "errors", "from", "to", "last", "limit")
 # A page shows the first steps, up to this number, and indents them up to this depth.
 _MOST_STEPS = 1000
@@ -49,10 +48,11 @@ def traces_pages(sources: Sources) -> Routes:
     async def listed(request: Request) -> Response:
         found = await sources.traces.summaries(query := trace_query_of(request))
         values = first_values(request)
+        root = f"{site_of(request)}/traces"
         chosen = {name: text for name in _CHOICES if (text := values.get(name))}
 
         def link(**changes: str) -> str:
-            return TRACES + query_of({name: text for name, text in (chosen | changes).items() if text})
+            return root + query_of({name: text for name, text in (chosen | changes).items() if text})
 
         return await sources.rendering.page(
             request,
@@ -61,7 +61,7 @@ def traces_pages(sources: Sources) -> Routes:
             query=query,
             chosen=chosen,
             link=link,
-            root=TRACES,
+            root=root,
             longest=max((each.nanos for each in found), default=0) or 1,
         )
 
@@ -85,7 +85,7 @@ def traces_pages(sources: Sources) -> Routes:
             parts=[part for part in PARTS if any(step.span.part == part for step in steps)],
             services=_services(requests),
             has_error=any(of.has_error for of in requests),
-            root=TRACES,
+            root=f"{site_of(request)}/traces",
         )
 
     return routes

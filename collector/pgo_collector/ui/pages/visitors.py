@@ -14,13 +14,11 @@ from pgo_collector.errors import KeyRefused
 from pgo_collector.http.auth import check_scope, context_of
 from pgo_collector.http.routing import Check, Routes, first_values
 from pgo_collector.ui.forms import check_same_site, form_of
-from pgo_collector.ui.links import is_https
+from pgo_collector.ui.links import is_https, site_of
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions
 from pgo_collector.ui.throttle import SignInThrottle
 
-HOME = "/ui/"
-SIGN_IN = "/ui/sign-in"
 _COOKIE = "pgo_session"
 _TOKEN = re.compile(rf"(?:^|;)[ \t]*{_COOKIE}=([0-9a-f.]{{1,200}})(?![^;\s])", re.ASCII)
 
@@ -77,7 +75,7 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
             "sign_in.html",
             status,
             headers,
-            after=_own_page(after),
+            after=_own_page(request, after),
             refused=refused,
             again=is_from_elsewhere,
         )
@@ -89,13 +87,13 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
 
     @routes.get("/sign-in")
     async def sign_in_form(request: Request) -> Response:
-        return await form_page(request, first_values(request).get("next") or HOME)
+        return await form_page(request, first_values(request).get("next", ""))
 
     @routes.post("/sign-in")
     async def sign_in(request: Request) -> Response:
         check_same_site(request)
         form = await form_of(request)
-        after = form.get("next", HOME)
+        after = form.get("next", "")
         if seconds := throttle.seconds_of_address(request):
             return await throttled_page(request, after, seconds)
         offered = form.get("key", "").strip().encode()
@@ -105,12 +103,12 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
                 return await throttled_page(request, after, seconds)
             return await form_page(request, after, "This is not a merge key.", HTTPStatus.FORBIDDEN)
         context_of(request).key = key
-        answer = RedirectResponse(_own_page(form.get("next", HOME)), HTTPStatus.SEE_OTHER)
+        answer = RedirectResponse(_own_page(request, after), HTTPStatus.SEE_OTHER)
         answer.set_cookie(
             _COOKIE,
             sessions.tokens.begin(key),
             max_age=sessions.tokens.seconds,
-            path="/ui",
+            path=site_of(request),
             secure=is_https(request),
             httponly=True,
             samesite="strict",
@@ -121,8 +119,10 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
     async def sign_out(request: Request) -> Response:
         check_same_site(request)
         await sessions.end(_token_of(request))
-        answer = RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
-        answer.delete_cookie(_COOKIE, path="/ui", secure=is_https(request), httponly=True, samesite="strict")
+        answer = RedirectResponse(_home(request), HTTPStatus.SEE_OTHER)
+        answer.delete_cookie(
+            _COOKIE, path=site_of(request), secure=is_https(request), httponly=True, samesite="strict"
+        )
         return answer
 
     return routes
@@ -130,11 +130,16 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
 
 def redirect_to_sign_in(request: Request) -> Response:
     """Redirect to the sign-in form, which leads back to the requested page."""
-    after = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(f"{SIGN_IN}?{urlencode({'next': after})}", HTTPStatus.SEE_OTHER)
+    path = context_of(request).root_path + request.url.path
+    after = path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"{site_of(request)}/sign-in?{urlencode({'next': after})}", HTTPStatus.SEE_OTHER)
 
 
-def _own_page(path: str) -> str:
+def _home(request: Request) -> str:
+    return f"{site_of(request)}/"
+
+
+def _own_page(request: Request, path: str) -> str:
     """Return the path if it is one of a page here, else that of the first page."""
-    is_page = path.startswith(HOME) and path.isprintable() and "\\" not in path
-    return path if is_page else HOME
+    is_page = path.startswith(_home(request)) and path.isprintable() and "\\" not in path
+    return path if is_page else _home(request)

@@ -46,6 +46,10 @@ spec:
         - name: PGOF_GRPC_ADDRESS
           value: ":4317"
         {{- end }}
+        {{- with .Values.ingress.path }}
+        - name: PGOF_ROOT_PATH
+          value: {{ . }}
+        {{- end }}
         {{- with .Values.catalog.secret }}
         - name: PGOF_CATALOG
           valueFrom:
