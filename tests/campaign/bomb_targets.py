@@ -89,6 +89,7 @@ class _Engine:
             np.zeros(1, np.int32),
             np.array([_NOW]),
             np.frombuffer(bytes.fromhex(validated.facts.digest), np.uint8).reshape(1, 32),
+            np.zeros(1, np.bool_),
         )
         self._blob = StoredObject(storage, blobs.name(0))
         blob = folder / blobs.name(0)
@@ -165,7 +166,8 @@ def _flame(body: bytes, folder: Path) -> int:
     drawn = views.draw_blobs(engine.chosen, views.StackReading(), view, None, engine.budget)
     size = len(pickle.dumps(drawn))
     if drawn.graph is not None and drawn.sample_type is not None:
-        flame = Flame(drawn.sample_type, drawn.graph, drawn.profiles, drawn.whole, Coarse(), drawn.left_out)  # type: ignore[arg-type]
+        shown = drawn.sample_type, drawn.graph, drawn.profiles, drawn.whole
+        flame = Flame(*shown, Coarse(), [*drawn.left_out], drawn.basis)
         size += len(repr(drawing_of(flame, view.search)))
     return size
 

@@ -53,6 +53,7 @@ HEAP = (
 def heap_of(stacks: Mapping[str, Sequence[int]], *, time_nanos: int = 1) -> bytes:
     """Return a heap profile as Go writes it, bare protobuf, with the four values of each stack: see HEAP."""
     profile = Profile.FromString(stacked(dict.fromkeys(stacks, 1), time_nanos=time_nanos))
+    profile.duration_nanos = 0  # Go gives one only to what it has made a difference of
     del profile.sample_type[:]
 
     def string(text: str) -> int:

@@ -42,6 +42,7 @@ from pgo_collector.catalog.selection_sql import in_scope, selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, OUTBOX, PROFILES, SERIES
 from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.facts import Event, Facts
+from pgo_collector.model.profile_types import NOT_ROLLED_UP, ROLLED_UP_WITH_DURATION
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import EVERY_SCOPE, EVERY_SERVICE, BlobName, Identity, Scope, Series
 from pgo_collector.model.times import DAY_NANOS
@@ -65,6 +66,9 @@ _WANTED: tuple[sa.ColumnClause[Any], ...] = (
     *(sa.column(key, sa.Text) for key in _SERIES_KEY),
     sa.column("time_nanos", sa.BigInteger),
     sa.column("digest", sa.Text),
+)
+_IS_ROLLED_UP = SERIES.c.type.not_in(NOT_ROLLED_UP) & (
+    SERIES.c.type.not_in(ROLLED_UP_WITH_DURATION) | (BLOBS.c.duration_nanos > 0)
 )
 # The first number that is too large for an integer column.
 _BEYOND = 1 << 63
@@ -255,14 +259,14 @@ class Catalog:
             return int(connection.execute(sa.select(sa.func.count()).where(of_kind)).scalar_one())
 
     def days(self, before_nanos: int) -> list[tuple[Day, int]]:
-        """Return each series' days that were over at `before_nanos`, and the number of live blobs of each.
+        """Return each series' days that were over at `before_nanos`, and how many live blobs a roll-up takes.
 
         They are sorted by series, then by day.
         """
         query = (
             sa.select(*NAMED, DAY.label("day"), sa.func.count().label("blobs"))
             .select_from(NAMED_BLOBS)
-            .where(BLOBS.c.live, before_nanos // DAY_NANOS > DAY)
+            .where(BLOBS.c.live, before_nanos // DAY_NANOS > DAY, _IS_ROLLED_UP)
             .group_by(*NAMED, "day")
             .order_by(*NAMED, "day")
         )
@@ -273,8 +277,9 @@ class Catalog:
             ]
 
     def live_on(self, day: Day) -> list[Blob]:
-        """Return the live blobs of a day, by time and digest."""
-        where = (BLOBS.c.series_id == series_id(day.series)) & BLOBS.c.live & (day.number == DAY)
+        """Return the live blobs of a day that a roll-up takes, by time and digest."""
+        is_on = (BLOBS.c.series_id == series_id(day.series)) & BLOBS.c.live & (day.number == DAY)
+        where = is_on & _IS_ROLLED_UP
         with self.database.reading() as connection:
             return [*read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)]
 

@@ -6,7 +6,8 @@ The server calls in a worker: `validation`, which checks submitted bodies within
 about programs.
 
 Inside, `merge_inputs` reads the blobs that a merge needs, which `blob_columns` describes in a few arrays,
-tens of thousands of them; `row_cache` keeps decoded profiles in memory and on disk (as `packing` writes
+tens of thousands of them; `view_inputs` says how a view brings them together, which isn't always the sum;
+`row_cache` keeps decoded profiles in memory and on disk (as `packing` writes
 them); `renditions` says in which format, by which rules and with which weights a merge is served, and
 `outputs` writes results within a budget.
 """

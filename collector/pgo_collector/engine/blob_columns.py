@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pprof_merge import Limits
-from pprof_merge.arrays import Bytes, Int32s, Int64s, Ints
+from pprof_merge.arrays import Bools, Bytes, Int32s, Int64s, Ints
 
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.model.series import BlobName, Identity, Series
@@ -25,7 +25,7 @@ class BlobColumns:
     """n blobs in one storage, each of one of these `series`.
 
     `series_numbers` (n,) int32 are indexes into `series`, `times` (n,) int64 are in ns since 1970, and
-    `digests` (n, 32) uint8 are the SHA-256 of the bare protobufs.
+    `digests` (n, 32) uint8 are the SHA-256 of the bare protobufs. `is_combined` (n,) says which are merges.
     """
 
     storage: Storage
@@ -33,6 +33,7 @@ class BlobColumns:
     series_numbers: Int32s
     times: Int64s
     digests: Bytes
+    is_combined: Bools
 
     def __len__(self) -> int:
         return len(self.times)
@@ -49,5 +50,10 @@ class BlobColumns:
     def take(self, rows: Ints) -> BlobColumns:
         """Return these rows as columns of their own."""
         return BlobColumns(
-            self.storage, self.series, self.series_numbers[rows], self.times[rows], self.digests[rows]
+            self.storage,
+            self.series,
+            self.series_numbers[rows],
+            self.times[rows],
+            self.digests[rows],
+            self.is_combined[rows],
         )

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from pprof_merge import (
     Budget,
+    Header,
     IncompatibleProfiles,
     Profile,
     ProfileError,
@@ -30,9 +31,10 @@ from pprof_merge.heap import trim_after
 
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import STORED_LIMITS
-from pgo_collector.engine.merge_inputs import ChosenBlobs, read_merge_inputs
+from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
 from pgo_collector.engine.packing import pack
+from pgo_collector.engine.view_inputs import ChooseColumn, read_view_inputs
 from pgo_collector.engine.views import read_stacks
 from pgo_collector.errors import NotComparable, NotOfThisProfile
 from pgo_collector.model.facts import LeftOut
@@ -67,11 +69,13 @@ class PartResult(NamedTuple):
 class SumsResult(NamedTuple):
     """The sums of groups of blobs, (n, 2) int64, and the blobs that were left out.
 
-    `sums` is None if the blobs don't measure what is asked for.
+    `sums` is None if the blobs don't measure what is asked for. `is_state` says that a sum is what was held
+    in a step of time, and not what came to it.
     """
 
     sums: Int64s | None
     left_out: tuple[LeftOut, ...]
+    is_state: bool = False
 
 
 def read_kinds(storage: Storage, blobs: Sequence[str]) -> list[Kind | None]:
@@ -178,20 +182,23 @@ def total_blobs(
 ) -> SumsResult:
     """Return the sum of one sample type, and the number of profiles, of each group of blobs.
 
-    `groups` has the number of each blob's group, by the blob's name. Raises AnswerTooLarge.
+    `groups` has the number of each blob's group, by the blob's name; those of a series don't descend with the
+    time. Of a state, the number is that of the instances, of which those between two of their snapshots hold
+    what they held. Raises AnswerTooLarge.
     """
-    inputs = read_merge_inputs(chosen)
-    numbers = inputs.numbers.tolist()
-    if not numbers or sample_type not in inputs.collection.header(numbers[0]).sample_types:
+    inputs = read_view_inputs(chosen, _column_of(sample_type))
+    if inputs.column is None:
         return SumsResult(None, inputs.left_out)
     n_groups = max(groups.values()) + 1
     with refuse_too_large("the series: "):
         server_budget(budget).check_rows(n_groups, 16, "use a longer step, or select less time")
-    sums = np.zeros((n_groups, 2), np.int64)
-    of_group = [groups[name] for name in inputs.names]
-    np.add.at(sums[:, 0], of_group, inputs.collection.totals(numbers, sample_type))
-    np.add.at(sums[:, 1], of_group, 1)
-    return SumsResult(sums, inputs.left_out)
+    of_group = np.array([groups[name] for name in inputs.inputs.names], np.int64)
+    is_state = inputs.basis.kind == "state"
+    counts = np.bincount(of_group, minlength=n_groups)
+    if is_state:
+        counts = inputs.in_steps(np.ones(len(of_group), np.int64), of_group, n_groups)
+    sums = np.stack((inputs.totals_in_steps(of_group, n_groups), counts), axis=1)
+    return SumsResult(sums, inputs.left_out, is_state)
 
 
 def _measured(chosen: ChosenBlobs, sample_type: ValueType) -> tuple[Profile | None, tuple[LeftOut, ...]]:
@@ -199,11 +206,17 @@ def _measured(chosen: ChosenBlobs, sample_type: ValueType) -> tuple[Profile | No
 
     The merge is None if it doesn't measure this, or if there is nothing to merge.
     """
-    inputs = read_merge_inputs(chosen)
-    if not len(inputs.numbers):
-        return None, inputs.left_out
-    profile = inputs.merge()
-    return profile if sample_type in profile.header.sample_types else None, inputs.left_out
+    inputs = read_view_inputs(chosen, _column_of(sample_type))
+    return None if inputs.column is None else inputs.merge(), inputs.left_out
+
+
+def _column_of(sample_type: ValueType) -> ChooseColumn:
+    """Return what chooses the column of a sample type."""
+
+    def choose(header: Header) -> int | None:
+        return header.sample_types.index(sample_type) if sample_type in header.sample_types else None
+
+    return choose
 
 
 def _narrowed(profile: Profile, column: int) -> Profile:

@@ -19,7 +19,6 @@ from pprof_merge.analysis import (
     Grouping,
     Interval,
     count_samples,
-    default_column,
     difference_interval,
     share_of,
     stacks_of,
@@ -28,8 +27,10 @@ from pprof_merge.analysis import (
 from pprof_merge.arrays import Int64s
 from pprof_merge.heap import trim_after
 
-from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_merge_inputs
+from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.outputs import refuse_too_large
+from pgo_collector.engine.view_inputs import ADDED_UP, Basis, ViewInputs, read_view_inputs
+from pgo_collector.engine.views import column_called
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.times import DAY_NANOS
 
@@ -66,21 +67,25 @@ class Change:
 class Survey:
     """The values of one sample type of a service.
 
-    `days` (n_days,) are the totals of the days. `tables` have the flat values of this week of the largest
-    names. Only every `every`-th profile was read, and counts so often. `sample_type` is None if there was
-    nothing to read.
+    `days` (n_days,) are the totals of the days, `total` is that of this week and `base_total` that of the
+    week before: of a state, the mean, and not the sum of the days. `tables` have the flat values of this week
+    of the largest names. Only every `every`-th profile was read; amounts count so often. `sample_type` is
+    None if there was nothing to read.
     """
 
     sample_type: ValueType | None
     days: Int64s
+    total: int
+    base_total: int
     tables: Mapping[Grouping, dict[str, int]]
     change: Change | None
     every: int
     left_out: tuple[LeftOut, ...]
+    basis: Basis = ADDED_UP
 
 
 # In place of the survey of a service that takes too much memory.
-TOO_LARGE = Survey(None, np.zeros(0, np.int64), {}, None, 1, ())
+TOO_LARGE = Survey(None, np.zeros(0, np.int64), 0, 0, {}, None, 1, ())
 
 
 @trim_after
@@ -88,26 +93,41 @@ def survey_blobs(chosen: ChosenBlobs, weeks: Weeks, budget: Budget) -> Survey:
     """Return the survey of the blobs of a service. Raises AnswerTooLarge."""
     every = -(-len(chosen.blobs) // MOST_PROFILES) or 1
     rows = np.arange(0, len(chosen.blobs), every)
-    inputs = read_merge_inputs(ChosenBlobs(chosen.service, chosen.type, chosen.blobs.take(rows)))
-    left_out = inputs.left_out
-    days = np.zeros(weeks.end - weeks.base, np.int64)
-    day_of = np.clip(inputs.blobs.times // DAY_NANOS, weeks.base, weeks.end - 1) - weeks.base
+    some = ChosenBlobs(chosen.service, chosen.type, chosen.blobs.take(rows))
+    inputs = read_view_inputs(some, column_called(""))
+    left_out, n_days = inputs.left_out, weeks.end - weeks.base
+    if inputs.sample_type is None:
+        return Survey(None, np.zeros(n_days, np.int64), 0, 0, {}, None, every, left_out)
+    day_of = np.clip(inputs.inputs.blobs.times // DAY_NANOS, weeks.base, weeks.end - 1) - weeks.base
     is_now = day_of >= weeks.now - weeks.base
     with refuse_too_large("the overview: "):
-        halves = [_half(inputs, inputs.numbers[mask], budget) for mask in (is_now, ~is_now)]
-    sample_type = next((half.sample_type for half in halves if half is not None), None)
-    if sample_type is None:
-        return Survey(None, days, {}, None, every, left_out)
-    np.add.at(days, day_of, inputs.collection.totals(inputs.numbers.tolist(), sample_type) * every)
-    now, base = halves
+        now, base = (_half(inputs.take(mask), budget) for mask in (is_now, ~is_now))
+    # What is held or counted by an instance is so however many of its snapshots are read.
+    is_amount = inputs.basis.kind == "amount"
+    times, divisor = (every, 1) if is_amount else _instances(chosen, inputs)
+    days = inputs.totals_in_steps(day_of, n_days) * times // divisor
+    if is_amount:
+        base_total, total = (int(part.sum()) for part in np.split(days, [weeks.now - weeks.base]))
+    else:
+        base_total, total = (half.total * times // divisor if half else 0 for half in (base, now))
     return Survey(
-        sample_type=sample_type,
+        sample_type=inputs.sample_type,
         days=days,
-        tables={by: _largest(now.table(by), every) if now else {} for by in SURVEYED},
+        total=total,
+        base_total=base_total,
+        tables={by: _largest(now.table(by), times, divisor) if now else {} for by in SURVEYED},
         change=_change(now, base) if now and base and now.sample_type == base.sample_type else None,
         every=every,
         left_out=left_out,
+        basis=inputs.basis,
     )
+
+
+def _instances(chosen: ChosenBlobs, inputs: ViewInputs) -> tuple[int, int]:
+    """Return how many instances there are, and of how many snapshots were read."""
+    numbers = chosen.blobs.series_numbers, inputs.inputs.blobs.series_numbers
+    every, read = (len(np.unique(each)) for each in numbers)
+    return every, read
 
 
 class _Half(NamedTuple):
@@ -132,19 +152,13 @@ class _Half(NamedTuple):
         return {name: share_of(value, self.total) for name, value in self.table("function").items()}
 
 
-def _half(inputs: MergeInputs, numbers: Int64s, budget: Budget) -> _Half | None:
-    """Return what some of the profiles add up to; None if there are none, or they have no sample type.
-
-    Raises OutputTooLarge.
-    """
-    if not len(numbers):
+def _half(inputs: ViewInputs, budget: Budget) -> _Half | None:
+    """Return what some of the profiles come to; None if there are none. Raises OutputTooLarge."""
+    column = inputs.column
+    if column is None or inputs.header is None:
         return None
-    profile = inputs.collection.merge(numbers.tolist(), depth=1)
-    if profile.header.drop_frames:  # a leaf that is dropped leaves another, somewhere above it
-        profile = inputs.collection.merge(numbers.tolist())
-    if not profile.header.sample_types:
-        return None
-    column = default_column(profile.header)
+    # A leaf that is dropped leaves another, somewhere above it.
+    profile = inputs.merge(depth=None if inputs.header.drop_frames else 1)
     values = profile.samples.values[:, column]
     stacks = stacks_of(profile, budget)
     flat = np.zeros(len(stacks.frames) + 1, np.int64)  # the last is that of samples without a stack
@@ -160,13 +174,13 @@ def _half(inputs: MergeInputs, numbers: Int64s, budget: Budget) -> _Half | None:
     )
 
 
-def _largest(table: Mapping[str, int], every: int) -> dict[str, int]:
-    """Return the largest values, those of names that are too long in all left out."""
+def _largest(table: Mapping[str, int], times: int, divisor: int) -> dict[str, int]:
+    """Return the largest values, times a fraction, those of names that are too long in all left out."""
     filled = [name for name, value in table.items() if value]
     largest = sorted(filled, key=lambda name: (-abs(table[name]), name))[:MOST_NAMES]
     sizes = accumulate(map(len, largest))
     return {
-        name: table[name] * every
+        name: table[name] * times // divisor
         for name, size in zip(largest, sizes, strict=True)
         if size <= _MOST_CHARACTERS
     }

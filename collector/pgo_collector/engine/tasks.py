@@ -39,6 +39,7 @@ from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_b
 from pgo_collector.engine.packing import unpack_sent
 from pgo_collector.engine.renditions import NO_BINARIES, BinaryChoice, Rendition
 from pgo_collector.engine.validation import check_cpu
+from pgo_collector.engine.view_inputs import read_view_inputs
 from pgo_collector.errors import (
     MergeDamaged,
     NotACPUProfile,
@@ -156,11 +157,9 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
     A blob is left out if it can't be read, is damaged, is of another kind than most, or can't be weighed in
     this way. If all are left out, no file is written. Raises NotOfThisProfile, AnswerTooLarge or OSError.
     """
-    inputs = read_merge_inputs(chosen, rendition.weighting, every_label=rendition.every_label)
-    if not len(inputs.numbers):
-        return MergeResult("", None, inputs.left_out)
-    with span("engine", "sum", profiles=len(inputs.numbers)):
-        profile = inputs.merge(rendition.weighting, rendition.depth)
+    profile, left_out = _summed(chosen, rendition)
+    if profile is None:
+        return MergeResult("", None, left_out)
     header, samples, build_id = profile.header, len(profile.samples), None
     if rendition.is_plain:
         with span("engine", "encode"):
@@ -178,7 +177,23 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
         digest = written.sha256
         etag = f"{digest}-{rendition.format.name}"
     facts = Facts(header.time_nanos, header.duration_nanos, digest, written.size, samples)
-    return MergeResult(etag, facts, inputs.left_out, written, build_id)
+    return MergeResult(etag, facts, left_out, written, build_id)
+
+
+def _summed(chosen: ChosenBlobs, rendition: Rendition) -> tuple[Profile | None, tuple[LeftOut, ...]]:
+    """Return the sum of blobs for a rendition, None if none can be merged, and those that were left out.
+
+    For people it is a view, unless they weigh the profiles themselves.
+    """
+    if rendition.format.is_view and rendition.weighting.is_plain:
+        shown = read_view_inputs(chosen, lambda _: None, every_label=rendition.every_label)
+        with span("engine", "sum", profiles=shown.profiles):
+            return shown.merge(rendition.depth) if shown.profiles else None, shown.left_out
+    inputs = read_merge_inputs(chosen, rendition.weighting, every_label=rendition.every_label)
+    if not len(inputs.numbers):
+        return None, inputs.left_out
+    with span("engine", "sum", profiles=len(inputs.numbers)):
+        return inputs.merge(rendition.weighting, rendition.depth), inputs.left_out
 
 
 def read_rows(chosen: ChosenBlobs) -> None:

@@ -30,9 +30,10 @@ from pprof_merge.analysis import (
 from pprof_merge.arrays import Int64s
 from pprof_merge.heap import trim_after
 
-from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_merge_inputs
+from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
 from pgo_collector.engine.packing import pack, unpack
+from pgo_collector.engine.view_inputs import ADDED_UP, Basis, ChooseColumn, ViewInputs, read_view_inputs
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.profile_types import WALL
 from pgo_collector.model.selection import USUAL, Focus
@@ -57,6 +58,7 @@ class TableResult:
     whole: int
     left_out: tuple[LeftOut, ...]
     sample_types: tuple[ValueType, ...] = ()
+    basis: Basis = ADDED_UP
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +88,7 @@ class UseResult:
     left_out: tuple[LeftOut, ...]
     sample_types: tuple[ValueType, ...] = ()
     around: Around | None = None
+    basis: Basis = ADDED_UP
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class TimelineResult:
     profiles: int
     left_out: tuple[LeftOut, ...]
     sample_types: tuple[ValueType, ...] = ()
+    basis: Basis = ADDED_UP
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ class StacksResult:
     sample_type: ValueType | None
     profiles: int
     left_out: tuple[LeftOut, ...]
+    basis: Basis = ADDED_UP
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,7 @@ class FlameGraphResult:
     whole: int
     left_out: tuple[LeftOut, ...]
     sample_types: tuple[ValueType, ...] = ()
+    basis: Basis = ADDED_UP
 
 
 class EqualSteps(NamedTuple):
@@ -146,6 +152,7 @@ class StepTotals(NamedTuple):
     sample_type: ValueType | None
     totals: Int64s | None
     left_out: tuple[LeftOut, ...] = ()
+    basis: Basis = ADDED_UP
 
 
 # The totals of profiles that take too much memory.
@@ -172,7 +179,7 @@ class StackReading(NamedTuple):
 @trim_after
 def table_blobs(chosen: ChosenBlobs, grouping: Grouping, focus: Focus, budget: Budget) -> TableResult:
     """Return the top table of a part of the merge of blobs. Raises AnswerTooLarge."""
-    inputs = read_merge_inputs(chosen)
+    inputs = read_view_inputs(chosen, column_called(focus.sample_type))
     merged = _merged(inputs, focus)
     if merged is None:
         return TableResult(None, None, 0, None, 0, inputs.left_out)
@@ -183,11 +190,12 @@ def table_blobs(chosen: ChosenBlobs, grouping: Grouping, focus: Focus, budget: B
     return TableResult(
         merged.sample_type,
         table,
-        len(inputs.numbers),
+        inputs.profiles,
         samples,
         merged.whole,
         inputs.left_out,
         merged.sample_types,
+        inputs.basis,
     )
 
 
@@ -199,7 +207,7 @@ def use_blobs(
 
     With a view, the result has the trees of callers and of callees, too. Raises AnswerTooLarge.
     """
-    inputs = read_merge_inputs(chosen)
+    inputs = read_view_inputs(chosen, column_called(focus.sample_type))
     merged = _merged(inputs, focus)
     if merged is None:
         return UseResult(None, None, 0, 0, inputs.left_out)
@@ -209,11 +217,12 @@ def use_blobs(
     return UseResult(
         merged.sample_type,
         use,
-        len(inputs.numbers),
+        inputs.profiles,
         merged.whole,
         inputs.left_out,
         merged.sample_types,
         None if around is None else _around(merged, name, focus, around, budget),
+        inputs.basis,
     )
 
 
@@ -230,8 +239,8 @@ def time_blobs(
     `steps` has the number of each blob's step, by the blob's name, and `subject` what is asked for.
     Raises AnswerTooLarge.
     """
-    inputs = read_merge_inputs(chosen)
-    if not len(inputs.numbers):
+    inputs = read_view_inputs(chosen, column_called(focus.sample_type))
+    if inputs.column is None:
         return TimelineResult(None, None, 0, inputs.left_out)
     grouping, name = subject
     name_of = NAMES_OF_FRAMES[grouping]
@@ -239,19 +248,18 @@ def time_blobs(
         name = shown_name(name)
     with refuse_too_large("the timeline: "):
         found = Timeline.of(
-            inputs.collection,
-            inputs.numbers.tolist(),
-            [steps[blob] for blob in inputs.names],
+            inputs.inputs.collection,
+            inputs.inputs.numbers.tolist(),
+            [steps[blob] for blob in inputs.inputs.names],
             lambda frame: name_of(frame) == name,
             budget,
             latencies=focus.latencies,
+            snapshots=inputs.snapshots,
+            kinds=inputs.kinds,
         )
-    column = _column(found.header, focus.sample_type)
-    if column is None:
-        return TimelineResult(None, None, 0, inputs.left_out)
-    values = np.stack([part[:, column] for part in (found.total, found.flat, found.cum)], axis=1)
+    values = np.stack([part[:, inputs.column] for part in (found.total, found.flat, found.cum)], axis=1)
     types = found.header.sample_types
-    return TimelineResult(types[column], values, len(inputs.numbers), inputs.left_out, types)
+    return TimelineResult(inputs.sample_type, values, inputs.profiles, inputs.left_out, types, inputs.basis)
 
 
 @trim_after
@@ -260,21 +268,17 @@ def total_steps(chosen: ChosenBlobs, sample_type: str, steps: EqualSteps, budget
 
     A blob that begins earlier or later is in the first or the last step. Raises AnswerTooLarge.
     """
-    inputs = read_merge_inputs(chosen)
-    numbers = inputs.numbers.tolist()
-    header = inputs.collection.header(numbers[0]) if numbers else None
-    column = None if header is None else _column(header, sample_type)
-    if header is None or column is None:
+    inputs = read_view_inputs(chosen, column_called(sample_type))
+    if inputs.sample_type is None:
         return StepTotals(None, None, inputs.left_out)
     begin, width, count = steps
     with refuse_too_large("the timeline: "):
         server_budget(budget).check_rows(count, 8, _ADVICE)
     # Times may be further apart than 63 bits hold; their difference as unsigned numbers is exact.
-    since = np.maximum(inputs.blobs.times, begin).view(np.uint64) - np.uint64(begin % (1 << 64))
+    since = np.maximum(inputs.inputs.blobs.times, begin).view(np.uint64) - np.uint64(begin % (1 << 64))
     numbered = np.minimum(since // np.uint64(width), np.uint64(count - 1)).astype(np.int64)
-    totals = np.zeros(count, np.int64)
-    np.add.at(totals, numbered, inputs.collection.totals(numbers, header.sample_types[column]))
-    return StepTotals(header.sample_types[column], totals, inputs.left_out)
+    totals = inputs.totals_in_steps(numbered, count)
+    return StepTotals(inputs.sample_type, totals, inputs.left_out, inputs.basis)
 
 
 @trim_after
@@ -284,14 +288,14 @@ def weigh_blobs(chosen: ChosenBlobs, reading: StackReading, part: Path, budget: 
     They are the base for `draw_blobs`, perhaps in another worker, and don't pass through the server's
     process. Raises AnswerTooLarge or OSError.
     """
-    inputs = read_merge_inputs(chosen)
+    inputs = read_view_inputs(chosen, column_called(reading.focus.sample_type))
     merged = _merged(inputs, reading.focus)
     if merged is None:
         return StacksResult(None, 0, inputs.left_out)
     with refuse_too_large(_FLAME_GRAPH):
         stacks = reading.stacks(merged, budget)
     write_pieces(part, map(bytes, pack(stacks)))
-    return StacksResult(merged.sample_type, len(inputs.numbers), inputs.left_out)
+    return StacksResult(merged.sample_type, inputs.profiles, inputs.left_out, inputs.basis)
 
 
 @trim_after
@@ -303,7 +307,7 @@ def draw_blobs(
     It is compared with the stacks in the file `base` if one is given. `weigh_blobs` has written that file.
     Raises AnswerTooLarge or OSError.
     """
-    inputs = read_merge_inputs(chosen)
+    inputs = read_view_inputs(chosen, column_called(reading.focus.sample_type))
     merged = _merged(inputs, reading.focus)
     if merged is None:
         return FlameGraphResult(None, None, 0, 0, inputs.left_out)
@@ -313,9 +317,14 @@ def draw_blobs(
             stacks = stacks.beside(read_stacks(base), budget)
         graph = FlameGraph.of(stacks, view)
         server_budget(budget).check(sum(map(len, {*graph.names})), _ADVICE)
-    profiles = len(inputs.numbers)
     return FlameGraphResult(
-        merged.sample_type, graph, profiles, merged.whole, inputs.left_out, merged.sample_types
+        merged.sample_type,
+        graph,
+        inputs.profiles,
+        merged.whole,
+        inputs.left_out,
+        merged.sample_types,
+        inputs.basis,
     )
 
 
@@ -349,14 +358,12 @@ class _Merged(NamedTuple):
         return self.sample_types[self.column]
 
 
-def _merged(inputs: MergeInputs, focus: Focus) -> _Merged | None:
-    """Return the merge of a selection; None if there is nothing to merge, or nothing is measured."""
-    if not len(inputs.numbers):
-        return None
-    profile = inputs.merge()
-    column = _column(profile.header, focus.sample_type)
+def _merged(inputs: ViewInputs, focus: Focus) -> _Merged | None:
+    """Return what a view shows; None if there is nothing to merge, or nothing is measured."""
+    column = inputs.column
     if column is None:
         return None
+    profile = inputs.merge()
     some = as_shown(focus_latency(profile, focus.latencies))
     return _Merged(focus.patterns.apply(some), column, int(totals_of(some)[column]))
 
@@ -371,15 +378,18 @@ def read_stacks(part: Path) -> WeighedStacks:
     return unpacked.content
 
 
-def _column(header: Header, name: str) -> int | None:
-    """Return the column of the sample type of a name, or that which is shown if there is none.
+def column_called(name: str) -> ChooseColumn:
+    """Return what chooses the column of the sample type of a name, or that which is shown if there is none.
 
     That is the one that `go tool pprof` shows, except where a profile of wall time has CPU time beside it, as
     Node's have. It is None for a profile without sample types.
     """
-    if not header.sample_types:
-        return None
-    names = [sample_type.type.decode(errors="backslashreplace") for sample_type in header.sample_types]
-    if name not in names and not header.default_sample_type:
-        name = WALL
-    return names.index(name) if name in names else default_column(header)
+
+    def choose(header: Header) -> int | None:
+        if not header.sample_types:
+            return None
+        names = [sample_type.type.decode(errors="backslashreplace") for sample_type in header.sample_types]
+        wanted = name if name in names or header.default_sample_type else WALL
+        return names.index(wanted) if wanted in names else default_column(header)
+
+    return choose

@@ -23,17 +23,19 @@ from pgo_collector.store.store import Store
 def chosen_of(storage: Storage, service: str, type_: str, blobs: Iterable[Blob]) -> ChosenBlobs:
     """Return blobs as the engine takes them. For thousands of blobs this takes a while."""
     numbers: dict[Series, int] = {}
-    series, times, digests = array("i"), array("q"), bytearray()
-    for name in (blob.name for blob in blobs):
+    series, times, digests, combined = array("i"), array("q"), bytearray(), bytearray()
+    for _, name, inputs_size, *_ in blobs:
         series.append(numbers.setdefault(name.series, len(numbers)))
         times.append(name.identity.time_nanos)
         digests += bytes.fromhex(name.identity.digest)
+        combined.append(inputs_size > 0)
     stored = BlobColumns(
         storage=storage,
         series=tuple(numbers),
         series_numbers=np.array(series, np.int32),
         times=np.array(times, np.int64),
         digests=np.frombuffer(digests, np.uint8).reshape(-1, 32),
+        is_combined=np.frombuffer(combined, np.bool_),
     )
     return ChosenBlobs(service, type_, stored)
 

@@ -37,6 +37,8 @@ _SUFFIX = ".merge"
 _FORMER_SUFFIXES = (".gz", ".converted")  # of merges that earlier versions kept
 # The end of the file: the size of the record in bytes, and its SHA-256.
 _FOOTER = struct.Struct("<Q32s")
+# Raised when the same profiles are shown in another way: a folder may have views of an earlier version.
+_VIEWS = " 2"
 # How long a file counts as whole after a check, as long as it is the same file.
 _TRUSTED_SECONDS = 600.0
 _CHUNK_BYTES = 1 << 20
@@ -66,7 +68,7 @@ def fingerprint_of(blobs: str, rendition: Rendition) -> str:
     parts = (
         ENGINE,
         blobs,
-        rendition.format.name,
+        f"{rendition.format.name}{_VIEWS if rendition.format.is_view else ''}",
         str(rendition.rules),
         weighting.by,
         str(weighting.half_life),

@@ -54,6 +54,14 @@ DELTAS_BY_NAME: Mapping[str, str] = MappingProxyType(
     {**TYPES_BY_NAME, "memory": MEMORY_DELTA, "block": BLOCK_DELTA, "mutex": MUTEX_DELTA}
 )
 
+# The types of Go's own profiles, and of those that may be: what they count, they count from the start of the
+# program on, where they don't say a duration. See `engine.view_inputs`.
+COUNTED_SINCE_START = frozenset({"heap", "allocs", "block", "mutex", "goroutine", "threadcreate", OTHER})
+# Those that are never rolled up, since their profiles have states, of which views need each snapshot; and
+# those that only are with a duration, which makes them amounts.
+NOT_ROLLED_UP = frozenset({"heap", "goroutine", "threadcreate", MEMORY_DELTA})
+ROLLED_UP_WITH_DURATION = COUNTED_SINCE_START - NOT_ROLLED_UP
+
 # All types. Profilers differ in what they measure, so only profiles of the type CPU are checked: see
 # `engine.validation`.
 TYPES = (

@@ -7,6 +7,9 @@ from typing import Literal, Self
 from pprof_merge import ValueType
 from pydantic import BaseModel, ConfigDict, Field
 
+from pgo_collector.engine.view_inputs import Basis
+from pgo_collector.model.times import format_time
+
 _WHOLE = "The value of all samples, also of those that `focus`, `ignore` and `hide` left out."
 
 
@@ -25,6 +28,65 @@ class SampleType(_Answer):
         """Return a sample type as text, with bytes that aren't UTF-8 escaped."""
         type_, unit = (text.decode(errors="backslashreplace") for text in value_type)
         return cls(type=type_, unit=unit)
+
+
+class ValuesBasis(_Answer):
+    """How values were brought together, which depends on what they measure."""
+
+    kind: Literal["amount", "state", "cumulative"] = Field(
+        description=(
+            "An amount is the sum. A state is the mean over time of each instance, summed over instances."
+            " What is cumulative is the sum of the differences of each instance's neighbouring snapshots."
+        )
+    )
+    snapshots: int = Field(description="The number of snapshots; 0 for an amount.")
+    instances: int = Field(description="The number of instances, which are the series; 0 for an amount.")
+    restarts: int = Field(
+        description="How often a cumulative count began again; all that it has reached since then counts."
+    )
+    begin: str | None = Field(description="When the first snapshot was taken; null for an amount.")
+    end: str | None = Field(description="When the last snapshot was taken; null for an amount.")
+    since_start: bool = Field(
+        description="Whether there is one snapshot of each instance, so that values count from its start on."
+    )
+    text: str = Field(description="The same in words; empty for an amount.")
+
+    @classmethod
+    def of(cls, basis: Basis, sample_type: ValueType) -> Self:
+        """Return the basis of values of a sample type, with times as text."""
+        is_amount = basis.kind == "amount"
+        return cls(
+            kind=basis.kind,
+            snapshots=basis.snapshots,
+            instances=basis.instances,
+            restarts=basis.restarts,
+            begin=None if is_amount else format_time(basis.begin),
+            end=None if is_amount else format_time(basis.end),
+            since_start=basis.is_since_start,
+            text=_words(basis, sample_type),
+        )
+
+
+def _words(basis: Basis, sample_type: ValueType) -> str:
+    if basis.kind == "amount":
+        return ""
+    begin, end = (format_time(nanos)[:16].replace("T", " ") for nanos in (basis.begin, basis.end))
+    of = _counted(basis.instances, "instance")
+    snapshots = _counted(basis.snapshots, "snapshot")
+    if basis.kind == "state":
+        return (
+            f"Mean over {snapshots} from {begin} to {end} UTC: the mean over time of each instance, summed"
+            f" over {of}."
+        )
+    counted = "Allocated" if sample_type.type.startswith(b"alloc") else "Counted"
+    if basis.is_since_start:
+        return f"{counted} since the start of the program: there is one snapshot of each of {of}."
+    restarts = f" and {_counted(basis.restarts, 'restart')}" if basis.restarts else ""
+    return f"{counted} between {begin} and {end} UTC, summed over {of}, by {snapshots}{restarts}."
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 class ServiceType(_Answer):
@@ -165,7 +227,7 @@ class _FromProfiles(_Answer):
 
 
 class _OfProfiles(_FromProfiles, _Measured):
-    pass
+    basis: ValuesBasis
 
 
 class Top(_OfProfiles):
@@ -314,6 +376,7 @@ class DiffSide(_Answer):
     left_out: int
     coarse: int
     coarse_labels: list[str]
+    basis: ValuesBasis
 
 
 class Diff(_Measured):
@@ -381,6 +444,7 @@ class FleetOverview(_Answer):
     """Two weeks of the fleet: the services that measure what most do, of the 100 that sent last."""
 
     sample_type: SampleType | None = Field(description="Null if no service has a profile of the two weeks.")
+    basis: ValuesBasis | None
     others: dict[str, str] = Field(description="The services that measure something else.")
     days: list[str] = Field(description="The UTC days of the two weeks, today last.")
     left_out: int = Field(description="The number of profiles left out.")

@@ -5,7 +5,15 @@ from __future__ import annotations
 from pprof_merge.analysis import CONFIDENCE, Grouping, TopOrder, Usage, diff_tables, difference_interval
 
 from pgo_collector.errors import NotComparable
-from pgo_collector.queries.answers import Diff, DiffRow, DiffSide, SampleType, SharesInterval, Values
+from pgo_collector.queries.answers import (
+    Diff,
+    DiffRow,
+    DiffSide,
+    SampleType,
+    SharesInterval,
+    Values,
+    ValuesBasis,
+)
 from pgo_collector.queries.fleet_tables import FleetTable
 
 
@@ -55,6 +63,7 @@ def _side(side: FleetTable) -> DiffSide:
         left_out=len(side.left_out),
         coarse=len(side.coarse.blobs),
         coarse_labels=list(side.coarse.labels),
+        basis=ValuesBasis.of(side.basis, side.sample_type),
     )
 
 

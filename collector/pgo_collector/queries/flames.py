@@ -10,11 +10,12 @@ from typing import TypeVar
 from pprof_merge import ValueType
 from pprof_merge.analysis import FlameGraph, FlameView, share_of
 
+from pgo_collector.engine.view_inputs import Basis
 from pgo_collector.engine.views import StackReading, StacksResult, draw_blobs, weigh_blobs
 from pgo_collector.errors import NotComparable
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Selection
-from pgo_collector.queries.answers import FlameCall, FlameGraphAnswer, FlameMatches, SampleType
+from pgo_collector.queries.answers import FlameCall, FlameGraphAnswer, FlameMatches, SampleType, ValuesBasis
 from pgo_collector.queries.fleet import Fleet, Found, Result, nothing_readable
 from pgo_collector.store.store import not_stored
 
@@ -36,7 +37,13 @@ class Flame:
     whole: int
     coarse: Coarse
     left_out: list[LeftOut]
+    basis: Basis
     sample_types: tuple[ValueType, ...] = ()
+
+    @property
+    def values_basis(self) -> ValuesBasis:
+        """Return how the values of the selection were brought together, in words, too."""
+        return ValuesBasis.of(self.basis, self.sample_type)
 
     @property
     def matched_share(self) -> float:
@@ -89,6 +96,7 @@ async def _drawn(
         drawn.whole,
         found.coarse,
         left_out,
+        drawn.basis,
         drawn.sample_types,
     )
 
@@ -124,6 +132,7 @@ def flame_answer(flame: Flame, reading: StackReading, search: str) -> FlameGraph
         by=reading.by,
         sample_type=SampleType.of(flame.sample_type),
         sample_types=[*map(SampleType.of, flame.sample_types)],
+        basis=flame.values_basis,
         others={},
         profiles=flame.profiles,
         left_out=len(flame.left_out),

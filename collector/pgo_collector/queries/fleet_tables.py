@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import reduce
 
 from pprof_merge import ValueType
 from pprof_merge.analysis import Grouping, TopSum, TopTable
 from pprof_merge.arrays import Int64s
 
 from pgo_collector.engine.outputs import refuse_too_large
+from pgo_collector.engine.view_inputs import Basis
 from pgo_collector.engine.views import TableResult, table_blobs
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import USUAL, Coarse, Focus, Selection
@@ -34,6 +36,7 @@ class ServicePart:
     rows: Int64s
     flat: Int64s
     cum: Int64s
+    basis: Basis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +69,11 @@ class FleetTable:
     def profiles(self) -> int:
         """Return the number of profiles in the table."""
         return sum(part.profiles for part in self.parts)
+
+    @property
+    def basis(self) -> Basis:
+        """Return how the values were brought together."""
+        return reduce(Basis.joined, [part.basis for part in self.parts])
 
     @property
     def samples(self) -> int | None:
@@ -107,6 +115,7 @@ async def fleet_table(
             rows,
             table.flat[:, 0],
             table.cum[:, 0],
+            tabled.basis,
         )
         parts.setdefault(tabled.sample_type, []).append(part)
 

@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pprof_merge import ValueType
 from pprof_merge.analysis import Call, FlameView, FunctionUse, LineUse, Place, share_of
 
 from pgo_collector.engine.outputs import refuse_too_large
+from pgo_collector.engine.view_inputs import Basis
 from pgo_collector.engine.views import Around, UseResult, use_blobs
 from pgo_collector.errors import NoSuchFunction
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import USUAL, Coarse, Focus, Selection
 from pgo_collector.model.source_links import SourceLinks
-from pgo_collector.queries.answers import Function, FunctionCall, FunctionLine, Inlined, SampleType
+from pgo_collector.queries.answers import (
+    Function,
+    FunctionCall,
+    FunctionLine,
+    Inlined,
+    SampleType,
+    ValuesBasis,
+)
 from pgo_collector.queries.fleet import Fleet, chosen_type, nothing_readable, others
 
 _ADVICE = "ask for one service"
@@ -42,6 +51,7 @@ class FleetUse:
     others: dict[str, str]
     coarse: Coarse
     left_out: list[LeftOut]
+    basis: Basis
     around: Around | None = None
 
 
@@ -54,7 +64,7 @@ async def fleet_use(
     """
     found = await fleet.find(selection)
     sums: dict[ValueType, FunctionUse] = {}
-    measured: dict[str, tuple[ValueType, int, int]] = {}
+    measured: dict[str, tuple[ValueType, int, int, Basis]] = {}
     kinds: dict[ValueType, tuple[ValueType, ...]] = {}
     left_out: list[LeftOut] = []
     drawn: list[Around] = []
@@ -65,7 +75,7 @@ async def fleet_use(
             drawn.append(result.around)
         if result.use is None or result.sample_type is None:
             return
-        measured[service] = result.sample_type, result.profiles, result.whole
+        measured[service] = result.sample_type, result.profiles, result.whole, result.basis
         kinds[result.sample_type] = max(kinds.get(result.sample_type, ()), result.sample_types)
         total = sums.setdefault(result.sample_type, FunctionUse())
         total.add(result.use, name)
@@ -86,8 +96,9 @@ async def fleet_use(
         sample_type=chosen,
         sample_types=kinds[chosen],
         use=sums[chosen],
-        profiles=sum(profiles for _, profiles, _ in counted),
-        whole=sum(whole for *_, whole in counted),
+        profiles=sum(profiles for _, profiles, _, _ in counted),
+        whole=sum(whole for *_, whole, _ in counted),
+        basis=reduce(Basis.joined, [basis for *_, basis in counted]),
         others=others(types, chosen),
         coarse=found.coarse,
         left_out=left_out,
@@ -107,6 +118,7 @@ def function_of(found: FleetUse, n_rows: int, links: SourceLinks, version: str =
         name=found.name,
         sample_type=SampleType.of(found.sample_type),
         sample_types=[*map(SampleType.of, found.sample_types)],
+        basis=ValuesBasis.of(found.basis, found.sample_type),
         others=found.others,
         profiles=found.profiles,
         left_out=len(found.left_out),

@@ -12,11 +12,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import reduce
 
 from pprof_merge.analysis import Grouping, share_of, shown_name
 
 from pgo_collector.catalog.catalog import Extent
 from pgo_collector.engine.surveys import TOO_LARGE, Change, Survey, Weeks, survey_blobs
+from pgo_collector.engine.view_inputs import ADDED_UP, Basis
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Selection
@@ -31,6 +33,7 @@ from pgo_collector.queries.answers import (
     FleetValue,
     SampleType,
     SharesInterval,
+    ValuesBasis,
 )  # fmt: skip
 from pgo_collector.queries.fleet import Fleet, most_common, others
 from pgo_collector.releases.folder import Releases
@@ -72,8 +75,10 @@ class Overviews:
         too_large = sorted(name for name, survey in surveys.items() if survey is TOO_LARGE)
         chosen = most_common(types) if types else None
         found = {name: surveys[name] for name in latest if types.get(name) == chosen}
+        basis = reduce(Basis.joined, [survey.basis for survey in found.values()], ADDED_UP)
         return FleetOverview(
             sample_type=None if chosen is None else SampleType.of(chosen),
+            basis=None if chosen is None else ValuesBasis.of(basis, chosen),
             others=others(types, chosen) if chosen is not None else {},
             days=[format_time(day * DAY_NANOS)[:10] for day in range(weeks.base, weeks.end)],
             left_out=sum(len(survey.left_out) for survey in surveys.values())
@@ -135,16 +140,15 @@ def _services(
     """Return the services whose names contain a text, the largest total of this week first."""
     found = []
     for service, survey in surveys.items():
-        days = survey.days.tolist()
         found.append(
             FleetService(
                 service=service,
                 profiles=extents[service].blobs,
                 every=survey.every,
                 newest=format_time(extents[service].last),
-                days=days,
-                total=sum(days[_WEEK:]),
-                base_total=sum(days[:_WEEK]),
+                days=survey.days.tolist(),
+                total=survey.total,
+                base_total=survey.base_total,
                 change=None if survey.change is None else _change(survey.change),
                 stopped=_has_stopped(extents[service], now),
                 release_due=due.get(service),
@@ -175,7 +179,7 @@ def _has_stopped(extent: Extent, now: int) -> bool:
 
 def _rows(surveys: dict[str, Survey], by: Grouping, n_rows: int, search: str) -> list[FleetRow]:
     """Return the names with the largest values of this week in all services."""
-    total = sum(sum(survey.days[_WEEK:].tolist()) for survey in surveys.values())
+    total = sum(survey.total for survey in surveys.values())
     sums: Counter[str] = Counter()
     for survey in surveys.values():
         sums.update(survey.tables.get(by, {}))

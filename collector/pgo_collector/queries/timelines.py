@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from types import MappingProxyType
 from typing import Literal
 
@@ -13,12 +14,13 @@ from pprof_merge.analysis import share_of
 from pprof_merge.arrays import Int64s
 
 from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.view_inputs import Basis
 from pgo_collector.engine.views import TimelineResult, time_blobs
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import USUAL, Focus, Selection
 from pgo_collector.model.times import format_time
-from pgo_collector.queries.answers import SampleType, SeriesPoint, TimeSeries
+from pgo_collector.queries.answers import SampleType, SeriesPoint, TimeSeries, ValuesBasis
 from pgo_collector.queries.fleet import Fleet, Found, chosen_type, nothing_readable, others
 
 Step = Literal["minute", "hour", "day"]
@@ -77,7 +79,7 @@ async def time_series(
     steps, count = steps_of(found, step)
     coarse: dict[str, int] = {}
     sums: dict[ValueType, Int64s] = {}
-    measured: dict[str, tuple[ValueType, int]] = {}
+    measured: dict[str, tuple[ValueType, int, Basis]] = {}
     kinds: dict[ValueType, tuple[ValueType, ...]] = {}
     left_out: list[LeftOut] = []
 
@@ -92,7 +94,7 @@ async def time_series(
     def add(service: str, timed: TimelineResult) -> None:
         left_out.extend(timed.left_out)
         if timed.steps is not None and timed.sample_type is not None:
-            measured[service] = timed.sample_type, timed.profiles
+            measured[service] = timed.sample_type, timed.profiles, timed.basis
             kinds[timed.sample_type] = max(kinds.get(timed.sample_type, ()), timed.sample_types)
             total = sums.setdefault(timed.sample_type, np.zeros((count, 3), np.int64))
             total[: len(timed.steps)] += timed.steps
@@ -101,8 +103,9 @@ async def time_series(
         add(service, timed)
     if not measured:
         raise nothing_readable(found, [left.reason for left in left_out])
-    types = {service: sample_type for service, (sample_type, _) in measured.items()}
+    types = {service: sample_type for service, (sample_type, *_) in measured.items()}
     chosen = chosen_type(types, focus)
+    counted = [each for each in measured.values() if each[0] == chosen]
     return TimeSeries(
         by=by,
         name=name,
@@ -110,7 +113,8 @@ async def time_series(
         sample_type=SampleType.of(chosen),
         sample_types=[*map(SampleType.of, kinds[chosen])],
         others=others(types, chosen),
-        profiles=sum(profiles for sample_type, profiles in measured.values() if sample_type == chosen),
+        basis=ValuesBasis.of(reduce(Basis.joined, [basis for *_, basis in counted]), chosen),
+        profiles=sum(profiles for _, profiles, _ in counted),
         left_out=len(left_out),
         coarse=sum(coarse.values()),
         coarse_labels=list(found.coarse.labels),

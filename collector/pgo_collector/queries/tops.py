@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 from pprof_merge.analysis import Grouping, TopOrder, share_of
 
-from pgo_collector.queries.answers import SampleType, ServiceTotal, ServiceValues, Top, TopRow
+from pgo_collector.queries.answers import SampleType, ServiceTotal, ServiceValues, Top, TopRow, ValuesBasis
 from pgo_collector.queries.fleet_tables import FleetTable
 
 _MAX_SERVICES_A_ROW = 10
@@ -24,6 +24,7 @@ def top_of(fleet: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Top:
         sort=sort,
         sample_type=SampleType.of(fleet.sample_type),
         sample_types=[*map(SampleType.of, fleet.sample_types)],
+        basis=ValuesBasis.of(fleet.basis, fleet.sample_type),
         others=fleet.others,
         profiles=fleet.profiles,
         left_out=len(fleet.left_out),

@@ -62,7 +62,7 @@ def fleet_plot_of(overview: FleetOverview) -> FleetPlot | None:
         return None
     bars, width = [], WIDTH / len(overview.days)
     bands = [
-        Band(f"c{at * 2 % 24}" if service else _REST, service, sum(days))
+        Band(f"c{at * 2 % 24}" if service else _REST, service, _total(days, overview))
         for at, (service, days) in enumerate(stacks)
     ]
     for number, day in enumerate(overview.days):
@@ -82,3 +82,10 @@ def fleet_plot_of(overview: FleetOverview) -> FleetPlot | None:
                     )
                 )
     return FleetPlot(bars, bands, highest, [overview.days[0], overview.days[-1]])
+
+
+def _total(days: list[int], overview: FleetOverview) -> int:
+    """Return the sum of a service's days; of a state, the mean of those on which anything was held."""
+    if overview.basis is None or overview.basis.kind != "state":
+        return sum(days)
+    return sum(days) // max(sum(map(bool, days)), 1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from pprof_merge.arrays import Bools, Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.merging.collection import Collection
 from pprof_merge.merging.incremental import Contribution
-from pprof_merge.profile import Header, Profile
+from pprof_merge.merging.snapshots import Kind, Snapshots
+from pprof_merge.profile import Header, Profile, ValueType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,10 +42,12 @@ class Timeline:
         budget: Budget = UNBOUNDED,
         *,
         latencies: LatencyRange = ALL_LATENCIES,
+        snapshots: Snapshots | None = None,
+        kinds: Mapping[ValueType, Kind] = MappingProxyType({}),
     ) -> Timeline:
         """Return the timeline of some profiles of a collection; `steps` has the step of each.
 
-        Only samples with these `latencies` count.
+        Only samples with these `latencies` count. With `snapshots`, each sample type is shown by its kind.
 
         Raises as `Collection.merge_traced` does, and OutputTooLarge if there are too many functions.
         """
@@ -51,15 +55,25 @@ class Timeline:
         is_flat, is_cum = _chosen_samples(merged, is_chosen, budget)
         # What is in no sample has no latency.
         is_taken = np.append(samples_in(merged, latencies), latencies.is_everything)
-        shape = (max(steps, default=-1) + 1, len(merged.header.sample_types))
-        sums = [np.zeros(shape, np.int64) for _ in range(3)]
-        of_step: defaultdict[int, list[Contribution]] = defaultdict(list)
-        for step, contribution in zip(steps, contributions, strict=True):
-            of_step[step].append(contribution)
-            for found, chosen in zip(sums, (is_taken, is_flat & is_taken, is_cum & is_taken), strict=True):
-                found[step] += contribution.values[chosen[contribution.samples]].sum(axis=0)
+        n_types = len(merged.header.sample_types)
+        parts = np.zeros((3, len(steps), n_types), np.int64)
+        for part, chosen in zip(parts, (is_taken, is_flat & is_taken, is_cum & is_taken), strict=True):
+            for row, contribution in enumerate(contributions):
+                part[row] = contribution.values[chosen[contribution.samples]].sum(axis=0)
+        of_profile, n_steps = np.array(steps, np.int64), max(steps, default=-1) + 1
+        sums = np.zeros((3, n_steps, n_types), np.int64)
+        if snapshots is not None:
+            for column, sample_type in enumerate(merged.header.sample_types):
+                of_type = parts[:, :, column].T
+                sums[:, :, column] = snapshots.in_steps(kinds[sample_type], of_type, of_profile, n_steps).T
+            return cls(merged.header, *sums)
+        for part, sum_ in zip(parts, sums, strict=True):
+            np.add.at(sum_, of_profile, part)
         is_of_base = np.append(are_of_base(merged), False)
         if is_of_base.any() or any((each.values < 0).any() for each in contributions):
+            of_step: defaultdict[int, list[Contribution]] = defaultdict(list)
+            for step, contribution in zip(steps, contributions, strict=True):
+                of_step[step].append(contribution)
             for step, every in of_step.items():
                 sums[0][step] = _total(every, is_taken, is_of_base)
         return cls(merged.header, *sums)

@@ -13,6 +13,7 @@
 - `selection`: the numbered profiles to merge, in order; `sums`: their values, added up by stack;
   `incremental`: what a selection's merge is made of, to which new profiles can be added.
 - `headers`: which profiles are compatible, and the header of their merge.
+- `snapshots`: what views show of profiles of a moment, such as those of the heap, which a merge adds up.
 - `weights`, `weighing` and `origins`: how much each profile counts, by duration, instance, version or age.
 - `segment`: what a collection has read since it was last saved.
 """
@@ -36,6 +37,7 @@ from pprof_merge.merging.weights import (
 if TYPE_CHECKING:
     from pprof_merge.merging.collection import Collection
     from pprof_merge.merging.segment import SEGMENT_PARTS, Segment
+    from pprof_merge.merging.snapshots import Kind, Snapshots, kind_of, kinds_of
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "merge",
@@ -47,6 +49,11 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     # Labels of samples that number requests: a `Batch` can leave them out.
     "Batch",
     "REQUEST_LABELS",
+    # What is added up, and what isn't.
+    "Kind",
+    "Snapshots",
+    "kind_of",
+    "kinds_of",
     # How much each profile counts.
     "Weighting",
     "PLAIN_WEIGHTING",
@@ -57,7 +64,14 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "WeightingInvalid",
 ]
 
-__getattr__ = on_first_use(__name__, {"collection": ["Collection"], "segment": ["SEGMENT_PARTS", "Segment"]})
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "collection": ["Collection"],
+        "segment": ["SEGMENT_PARTS", "Segment"],
+        "snapshots": ["Kind", "Snapshots", "kind_of", "kinds_of"],
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -7,8 +7,10 @@ and reads no profile again. The command, which merges once, and the collector's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+
+import numpy as np
 
 from pprof_merge.arrays import Bytes, Int64s, Ints
 from pprof_merge.codec.decoding import StepTimes, without_traceback
@@ -16,11 +18,13 @@ from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.dictionary import Dictionary
+from pprof_merge.merging.headers import combine_headers
 from pprof_merge.merging.incremental import Contribution, IncrementalMerge
 from pprof_merge.merging.numbered import NumberedProfiles
 from pprof_merge.merging.origins import GivenLabels, Origin, origins_of
 from pprof_merge.merging.segment import Mark, Segment
 from pprof_merge.merging.selection import AllProfiles, SelectedProfiles
+from pprof_merge.merging.snapshots import Kind, Snapshots, SnapshotSums
 from pprof_merge.merging.sums import PlainSums, SizeSums, Sums
 from pprof_merge.merging.weighing import weighted_sums
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, Weighting
@@ -187,6 +191,45 @@ class Collection:
             ages_from = [times[position] for position in order.tolist()] if times else ordered.times.tolist()
             sums = weighted_sums(weighting, self._dictionary, ordered, given, ages_from)
         merged = IncrementalMerge(self._dictionary, sums)
+        merged.add(ordered)
+        return merged.profile(depth)
+
+    def merged_header(self, numbers: Iterable[int]) -> Header:
+        """Return the header of the merge of one or more profiles. Raises IncompatibleProfiles.
+
+        Without times if all profiles have one header, as most do: their order then makes no difference.
+        """
+        profiles = self._select(numbers)
+        headers, _ = profiles.distinct_headers()
+        if len(headers) == 1:
+            return headers[0]
+        ordered = profiles.in_merge_order()
+        return combine_headers(ordered.headers(), ordered.times.tolist(), ordered.durations.tolist())
+
+    def with_restarts(
+        self, numbers: Iterable[int], snapshots: Snapshots, types: Sequence[ValueType]
+    ) -> Snapshots:
+        """Return the snapshots of these profiles with restarts: see `Snapshots.with_restarts`."""
+        return snapshots.with_restarts(self._select(numbers), types)
+
+    def merge_snapshots(
+        self,
+        numbers: Iterable[int],
+        snapshots: Snapshots,
+        kinds: Mapping[ValueType, Kind],
+        depth: int | None = None,
+    ) -> Profile:
+        """Return the merge of these profiles as a view shows it: each sample type by its kind.
+
+        `depth` is as in `merge`. Raises IncompatibleProfiles, and ProfileError if there is no profile.
+        """
+        profiles = self._select(numbers)
+        order = profiles.order()
+        ordered = profiles.take(order)
+        of_types = [kinds[each] for each in ordered.headers()[0].sample_types] if len(ordered) else []
+        factors = {kind: snapshots.factors(kind)[order] for kind in {*of_types}}
+        columns = np.stack([factors[kind] for kind in of_types], axis=1) if of_types else np.zeros((0, 0))
+        merged = IncrementalMerge(self._dictionary, SnapshotSums(of_types, columns))
         merged.add(ordered)
         return merged.profile(depth)
 

@@ -50,6 +50,7 @@ def store(folder: Path, count: int) -> ChosenBlobs:
         np.zeros(count, np.int32),
         np.array([profile.header.time_nanos for _, profile in every]),
         np.frombuffer(b"".join(profile.digest for _, profile in every), np.uint8).reshape(-1, 32),
+        np.zeros(count, np.bool_),
     )
     for row, (content, _) in enumerate(every):
         path = folder / blobs.name(row)

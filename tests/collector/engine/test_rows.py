@@ -56,6 +56,7 @@ def stored(folder: Path, paths: list[Path]) -> BlobColumns:
         np.zeros(len(profiles), np.int32),
         np.array([profile.header.time_nanos for profile in profiles]),
         np.frombuffer(b"".join(profile.digest for profile in profiles), np.uint8).reshape(-1, 32),
+        np.zeros(len(profiles), np.bool_),
     )
 
 

@@ -121,7 +121,7 @@ def dotnet_profile(*types: str) -> bytes:
     [
         (("cpu",), None, ("process_cpu", "cpu")),
         (("alloc-samples", "alloc-size"), None, ("memory", "alloc_samples")),
-        (("inuse-space",), {"inuse-space": {}}, ("memory", "inuse_space")),
+        (("inuse-space",), {"inuse-space": {}}, ("heap", "inuse_space")),
         (
             ("lock-count",),
             {"inuse-space": {}, "lock-count": {"display-name": "mutex_count"}},
@@ -170,8 +170,9 @@ def test_only_profiles_of_dotnet_are_repaired(shared: Server) -> None:
         (("samples", "wall", "cpu"), ("wall", {})),
         (("cpu",), ("process_cpu", {})),
         (("samples",), ("cpu", {})),
-        (("inuse_objects", "inuse_space"), ("memory", {})),
-        (("objects", "space"), ("memory", {})),
+        (("inuse_objects", "inuse_space"), ("heap", {})),
+        (("objects", "space"), ("heap", {})),
+        (("alloc_objects", "alloc_space", "inuse_objects", "inuse_space"), ("memory", {})),
         (("alloc_space",), ("memory", {})),
         (("contentions", "delay"), ("mutex_delta", {})),
         (("block_count", "block_duration"), ("block_delta", {})),

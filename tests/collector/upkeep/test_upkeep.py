@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.stacks import DAY, SECOND, large_profile, profile_of, tally
+from tests.merge.stacked import heap_of
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -47,15 +48,15 @@ def test_old_days_of_a_series_become_one_profile_each(server: Server, store: Cal
             store(f"{days}", days, second)
             store(f"{days} b", days, second, labels="a=b")
     store("alone", 9)
-    store("heap", 5, type="heap")
-    store("heap", 5, 1, type="heap")
+    store("wall", 5, type="wall")
+    store("wall", 5, 1, type="wall")
     before = merged(server)
     kept(server, rollup_days="3")
     assert merged(server) == before == {f"{d}{b}": 3 for d in (1, 5, 6) for b in ("", " b")} | {"alone": 1}
     assert len(server.blobs(".inputs")) == 5
     assert len(server.blobs()) == 4 + 6 + 1 + 1
     assert merged(server, labels="a=b") == {"1 b": 3, "5 b": 3, "6 b": 3}
-    assert merged(server, type="heap") == {"heap": 2}
+    assert merged(server, type="wall") == {"wall": 2}
     store("5", 5, 1)  # sent once more
     store("5", 5, 7)  # late
     assert merged(server)["5"] == 4
@@ -68,6 +69,25 @@ def test_old_days_of_a_series_become_one_profile_each(server: Server, store: Cal
     assert merged(server) == before | {"5": 4}
     store("5", 5, 7)
     assert merged(server)["5"] == 4
+
+
+def test_snapshots_are_not_rolled_up(server: Server, store: Callable[..., None]) -> None:
+    """No view could tell from their sum what was held, or counted meanwhile."""
+    types = ("heap", "goroutine", "threadcreate", "memory", "allocs", "block", "mutex", "other")
+    for type_ in types:
+        for second in range(3):
+            time_nanos = NOON - 5 * DAY + second * SECOND
+            snapshot = heap_of({"main;cache": (second, second, 1, 1)}, time_nanos=time_nanos)
+            assert server.submit(snapshot, query={"type": type_}).status_code == 204
+        # With a duration, as Go's own differences have.
+        store("seconds", 5, type=type_, service="seconds")
+        store("seconds", 5, 1, type=type_, service="seconds")
+    kept(server, rollup_days="3")
+    combined = {blob.relative_to(server.data).parts[1:3] for blob in server.blobs(".inputs")}
+    assert combined == {("seconds", type_) for type_ in types[4:]}
+    assert len(server.blobs()) == 3 * len(types) + 2 * 4 + 4
+    shown = server.ask("/v1/top", type="heap", sample_type="alloc_space").json()
+    assert (shown["total"], shown["basis"]["snapshots"]) == (2, 3)
 
 
 def test_the_days_about_1970_are_two(server: Server) -> None:

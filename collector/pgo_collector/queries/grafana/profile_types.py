@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pprof_merge import ValueType
+from pprof_merge.merging import kind_of
 
 from pgo_collector.engine.sample_types import Kind
 from pgo_collector.errors import ParameterInvalid
@@ -25,12 +26,13 @@ from pgo_collector.model.profile_types import (
 )
 
 _LONGEST_ID = 1000
+_HEAP = "heap"
 _FIVE = "name:type:unit:period_type:period_unit"
 
 # The types whose profiles may measure anything, so that one has to be read to know.
 READ = frozenset({WALL, OTHER})
 # Those that some clients measure by names of their own, such as Datadog's `cpu-time`, not only as below.
-VARIED = frozenset({PROCESS_CPU, MEMORY_DELTA, "heap", BLOCK_DELTA, MUTEX_DELTA})
+VARIED = frozenset({PROCESS_CPU, MEMORY_DELTA, _HEAP, BLOCK_DELTA, MUTEX_DELTA})
 
 
 class ProfileType(NamedTuple):
@@ -116,6 +118,15 @@ def _same(name: str) -> tuple[ProfileType, ...]:
     return types_of_kind(name, only, (only,))
 
 
+def _held(types: tuple[ProfileType, ...]) -> tuple[ProfileType, ...]:
+    """Return what the heap holds as Pyroscope's clients and Grafana name it, whoever has sent it."""
+    return tuple(
+        each._replace(name="memory") for each in types if kind_of(each.sample_type.encode()) == "state"
+    )
+
+
+_OF_HEAP = types_of_kind(_HEAP, _SPACE, _MEMORY)
+
 # The profile types of each of our types but READ. Profiles of some clients have only part of them, and those
 # of VARIED may have others.
 PROFILE_TYPES: Mapping[str, tuple[ProfileType, ...]] = MappingProxyType(
@@ -123,7 +134,7 @@ PROFILE_TYPES: Mapping[str, tuple[ProfileType, ...]] = MappingProxyType(
         CPU: types_of_kind("process_cpu", _CPU_TIME, _CPU_SAMPLES),
         PROCESS_CPU: types_of_kind("process_cpu", _CPU_TIME, _CPU_SAMPLES),
         MEMORY_DELTA: types_of_kind("memory", _SPACE, _MEMORY),
-        "heap": types_of_kind("heap", _SPACE, _MEMORY),
+        _HEAP: _OF_HEAP + _held(_OF_HEAP),
         "allocs": types_of_kind("allocs", _SPACE, _MEMORY),
         BLOCK_DELTA: types_of_kind("block", _CONTENTIONS, _WAITS),
         MUTEX_DELTA: types_of_kind("mutex", _CONTENTIONS, _WAITS),
@@ -152,4 +163,6 @@ def types_read(type_: str, name: str, kind: Kind) -> tuple[ProfileType, ...]:
             usual._replace(sample_type=each.sample_type, sample_unit=each.sample_unit)
             for each in types_of_kind(usual.name, period, measured)
         )
+        if type_ == _HEAP:
+            every += _held(every)
     return tuple(each for each in every if not any(":" in part for part in each) and all(each[:3]))

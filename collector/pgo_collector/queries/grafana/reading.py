@@ -8,20 +8,24 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from pprof_merge import FORMATS
 from pprof_merge.analysis import FlameGraph
+from pprof_merge.arrays import Int64s
 
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.sample_types import (
     PartResult,
+    SumsResult,
     WriteProfile,
     draw_stacks,
     extract_sample_type,
@@ -80,13 +84,14 @@ class Steps:
 class Grouping:
     """How a series is asked for: grouped by labels, in steps, as mean or sum, only the `most` largest groups.
 
-    `most` 0 is all.
+    `most` 0 is all. If it `is_dense`, there are points of all steps between a group's first and its last.
     """
 
     by: Sequence[str]
     steps: Steps
     is_mean: bool = False
     most: int = 0
+    is_dense: bool = False
 
 
 class Reading:
@@ -162,8 +167,8 @@ class Reading:
     async def series(self, scope: Scope, query: Query, asked: Grouping) -> list[tuple[GroupLabels, Points]]:
         """Return the sums of a query's profiles in steps of time, for each group of series.
 
-        There are only points of steps that have profiles. Raises ParameterInvalid, AnswerTooLarge or
-        WorkerUnavailable.
+        Of a state, they are what is held in the step. There are points of the steps that have profiles.
+        Raises ParameterInvalid, AnswerTooLarge or WorkerUnavailable.
         """
         selected = await self._profiles.select(scope, query)
         groups = _Groups(selected, query, asked, self._profiles.limits.points)
@@ -175,9 +180,8 @@ class Reading:
         running = self._fleet.run_each(selected.selections, total_blobs, arguments)
         async with aclosing(running) as results:
             async for selection, result in results:
-                if result.sums is not None:
-                    groups.add(selection, result.sums.tolist())
-        return groups.largest()
+                groups.add(selection, result)
+        return await asyncio.to_thread(groups.largest)
 
     @asynccontextmanager
     async def _files(self) -> AsyncIterator[AsyncExitStack]:
@@ -215,6 +219,13 @@ class Reading:
         return [*parts.values()]
 
 
+class _Part(NamedTuple):
+    """The points of a group in one selection: time in ms, sum and number of profiles, (n, 3)."""
+
+    points: Int64s
+    is_state: bool
+
+
 class _Groups:
     """The groups of a series with their points, filled selection by selection.
 
@@ -233,47 +244,81 @@ class _Groups:
         }
         # The time of each point of a selection, and the labels of its group, by the number in the engine.
         self._keys: dict[Selection, list[tuple[GroupLabels, int]]] = {}
-        self._sums: defaultdict[GroupLabels, dict[int, tuple[int, int]]] = defaultdict(dict)
+        self._parts: defaultdict[GroupLabels, list[_Part]] = defaultdict(list)
+        self._times: defaultdict[GroupLabels, set[int]] = defaultdict(set)
         self._count = 0
 
     def number(self, selection: Selection, blobs: Sequence[Blob]) -> dict[str, int]:
         """Return the number of the point in which each blob counts, by name. Raises ParameterInvalid."""
-        numbers: dict[tuple[GroupLabels, int], int] = {}
         known: dict[BlobSeries, GroupLabels] = {}
-        found = {}
+        keys: dict[tuple[GroupLabels, int], None] = {}
+        of_blob: list[tuple[GroupLabels, int]] = []
         for blob in blobs:
             series = blob.name.series
             if series not in known:
                 known[series] = self._labels_of(series)
-            key = known[series], self._asked.steps.time_of(blob.name.identity.time_nanos)
-            found[str(blob.name)] = numbers.setdefault(key, len(numbers))
-            self._check(len(numbers))
-        self._keys[selection] = [*numbers]
-        return found
+            of_blob.append((known[series], self._asked.steps.time_of(blob.name.identity.time_nanos)))
+            keys[of_blob[-1]] = None
+            self._check(len(keys))
+        # The engine takes the points of a group in the order of time.
+        self._keys[selection] = sorted(self._filled(keys) if self._asked.is_dense else keys)
+        numbers = {key: number for number, key in enumerate(self._keys[selection])}
+        return {str(blob.name): numbers[key] for blob, key in zip(blobs, of_blob, strict=True)}
 
-    def add(self, selection: Selection, sums: Sequence[tuple[int, int]]) -> None:
-        """Add the sum and the number of profiles of each of a selection's points. Raises ParameterInvalid."""
-        for (labels, time), (total, profiles) in zip(self._keys.pop(selection), sums, strict=True):
-            if profiles:
-                points = self._sums[labels]
-                before = points.get(time)
-                self._count += before is None
-                total_before, profiles_before = before or (0, 0)
-                points[time] = total_before + total, profiles_before + profiles
+    def _filled(self, keys: Iterable[tuple[GroupLabels, int]]) -> set[tuple[GroupLabels, int]]:
+        """Return the points, and those of the steps between them."""
+        filled = {*keys}
+        for labels, of_group in groupby(sorted(filled), lambda key: key[0]):
+            times = [time for _, time in of_group]
+            filled.update((labels, time) for time in range(times[0], times[-1], self._asked.steps.width))
+            self._check(len(filled))
+        return filled
+
+    def add(self, selection: Selection, result: SumsResult) -> None:
+        """Add the sums of a selection's points. Raises ParameterInvalid."""
+        keys = self._keys.pop(selection)
+        if result.sums is None:
+            return
+        for labels, of_group in groupby(zip(keys, result.sums.tolist(), strict=True), lambda row: row[0][0]):
+            points = [(time, *sums) for (_, time), sums in of_group if sums[1]]
+            if points:
+                self._count -= len(self._times[labels])
+                self._times[labels].update(time for time, *_ in points)
+                self._count += len(self._times[labels])
+                self._parts[labels].append(_Part(np.array(points, np.int64), result.is_state))
         self._check(self._count)
 
     def largest(self) -> list[tuple[GroupLabels, Points]]:
         """Return the groups that are asked for, sorted by their labels, with points sorted by time."""
-        totals = {labels: sum(total for total, _ in points.values()) for labels, points in self._sums.items()}
+        sums = {labels: self._sums(labels) for labels in self._parts}
+        totals = {labels: int(each[:, 1].sum()) for labels, each in sums.items()}
         chosen = sorted(totals, key=lambda labels: (-totals[labels], labels))[: self._asked.most or None]
-        return [(labels, self._points(self._sums[labels])) for labels in sorted(chosen)]
-
-    def _points(self, sums: Mapping[int, tuple[int, int]]) -> Points:
         is_mean = self._asked.is_mean
         return [
-            (time, total / profiles if is_mean else float(total))
-            for time, (total, profiles) in sorted(sums.items())
+            (
+                labels,
+                [
+                    (time, total / profiles if is_mean else float(total))
+                    for time, total, profiles in sums[labels].tolist()
+                ],
+            )
+            for labels in sorted(chosen)
         ]
+
+    def _sums(self, labels: GroupLabels) -> Int64s:
+        """Return the times, the sums and the numbers of profiles of a group's points (n, 3)."""
+        times = np.array(sorted(self._times[labels]), np.int64)
+        sums = np.zeros((len(times), 3), np.int64)
+        sums[:, 0] = times
+        for points, is_state in self._parts[labels]:
+            if is_state:
+                # A service holds what it held between two of its own points, too.
+                is_there = (times >= points[0, 0]) & (times <= points[-1, 0])
+                last = np.searchsorted(points[:, 0], times[is_there], side="right") - 1
+                sums[is_there, 1:] += points[last, 1:]
+            else:
+                sums[np.searchsorted(times, points[:, 0]), 1:] += points[:, 1:]
+        return sums
 
     def _labels_of(self, series: BlobSeries) -> GroupLabels:
         """Return the labels by which a series is grouped; those that it doesn't have are left out."""

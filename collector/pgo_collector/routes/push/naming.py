@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pprof_merge import Header
+from pprof_merge.merging import kind_of
 from starlette.requests import Request
 
 from pgo_collector.engine.validation import check_cpu
@@ -109,7 +110,8 @@ class Target:
         if self.name == PROCESS_CPU:
             type_ = CPU if has_start_lines and _is_cpu(header) else PROCESS_CPU
             return Series(self.service, type_, self.labels)
-        type_ = (DELTAS_BY_NAME if self.is_delta else TYPES_BY_NAME).get(self.name, OTHER)
+        is_delta = self.is_delta and not _is_state(header)
+        type_ = (DELTAS_BY_NAME if is_delta else TYPES_BY_NAME).get(self.name, OTHER)
         labels = self.labels
         if type_ == OTHER:
             labels = labels_of_pairs([*labels, (PROFILE_NAME, self.name)], _MOST_LABELS + 1)
@@ -139,6 +141,11 @@ def profile_name(header: Header, display_names: Mapping[str, str]) -> str:
     if "goroutines" in names:
         return "goroutines"
     return names[-1] if names else "unknown"
+
+
+def _is_state(header: Header) -> bool:
+    """Return whether a profile says what is in use, and nothing else: no client can make that a delta."""
+    return all(kind_of(sample_type.type) == "state" for sample_type in header.sample_types)
 
 
 def _is_cpu(header: Header) -> bool:

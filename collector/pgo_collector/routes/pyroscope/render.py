@@ -79,7 +79,7 @@ async def _timeline(reading: Reading, scope: Scope, query: Query) -> Timeline:
     step = max(_LEAST_STEP, -(-(end - begin) // (1000 * _MOST_STEPS)))
     samples = [0] * (-(-(end - begin) // (1000 * step)) + 1)
     steps = Steps(begin, end, 1000 * step)
-    for _, points in await reading.series(scope, query, Grouping((), steps)):
+    for _, points in await reading.series(scope, query, Grouping((), steps, is_dense=True)):
         for time_ms, total in points:
             samples[-(-(time_ms - begin) // (1000 * step))] += int(total)
     return Timeline(begin // 1000, step, samples)
