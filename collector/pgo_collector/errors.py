@@ -329,6 +329,10 @@ class RulesUnreadable(Refusal, status=500):
     """A rules file can't be read, or has a line that isn't a rule."""
 
 
+class TooManyReleaseSets(Refusal, status=400):
+    """The first release of several services, when as many sets of services have releases as may."""
+
+
 class ReleaseDamaged(Refusal, status=500):
     """A file of a release isn't what was written, and a build must not use another one in its place."""
 

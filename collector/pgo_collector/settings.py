@@ -431,6 +431,11 @@ class Settings(BaseModel):
         gt=0,
         description="How many of the newest releases to keep. The current one is always kept.",
     )
+    release_sets: int = Field(
+        default=100,
+        ge=0,
+        description="How many sets of several services, each with its weights, may have releases.",
+    )
     max_compressed_bytes: int = Field(
         default=8 << 20, gt=0, le=_MOST, description="The largest gzip body that a submit may have, in bytes."
     )

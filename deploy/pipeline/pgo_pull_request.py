@@ -54,6 +54,7 @@ from pgo_fetch import (
     say,
 )
 
+_OF_RELEASES = ("service", "weights")
 _SELECTION = ("service", "type", "labels", "from", "to", "last")
 _SHA256, _BASE = "PGO-SHA256", "PGO-Base"
 _MARK = re.compile(r"<!-- pgo-sha256: ([0-9a-f]{64}) -->")
@@ -237,7 +238,7 @@ def _text(job: Job, sha256: str, release: str | None, committed: bytes | None, t
     lines = [f"`{job.file}` becomes {what} of the fleet's profiles.", ""]
     path = "report" if release is None else f"releases/{release}"
     try:
-        url = _sibling(job.url, path, _SELECTION if release is None else ("service",))
+        url = _sibling(job.url, path, _SELECTION if release is None else _OF_RELEASES)
         answer = retried(lambda: _from_collector(job, url), tries)
         found = json.loads(answer.body or b"")
         report, replaces = (found, None) if release is None else (found["report"], found["replaces"])
@@ -258,7 +259,7 @@ def _other(job: Job, release: str | None, replaces: int | None, committed: bytes
     name = f"release {replaces}, which it replaced"
     if committed is None:
         return name
-    url = _sibling(job.url, f"releases/{replaces}/profile", ("service", "format"))
+    url = _sibling(job.url, f"releases/{replaces}/profile", (*_OF_RELEASES, "format"))
     try:
         same = retried(lambda: _from_collector(job, url, committed), tries)
     except Refused:  # it is no longer kept

@@ -280,6 +280,8 @@ def questions(
             if {"function", "package"} <= {*taken}:
                 taken.remove(random.choice(("function", "package")))
             given = [(name, _VALUES[name](of, random)) for name in taken]
+            if "service" in taken and number and not random.randrange(3):
+                given.append(("service", _VALUES["service"](of, random)))
             body = "x" if template == "/v1/report" and method == "POST" else None
             yield Question(route, method, path, [pair for pair in given if pair[1]], body)
 
@@ -392,6 +394,7 @@ _VALUES: Mapping[str, Callable[[Words, Random], str]] = {
     **{name: _of_schema(name) for name in PARAMETERS},
     "service": _service,
     "base_service": _service,
+    "weights": lambda known, random: random.choice(("", f"shop:2,{known.any(random).service}:1")),
     "type": _type,
     "labels": _labels,
     "base_labels": lambda known, random: _labels(known, random) or "region!=own0",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from types import MappingProxyType
@@ -45,6 +45,7 @@ from pgo_collector.model.facts import Event, Facts
 from pgo_collector.model.profile_types import NOT_ROLLED_UP, ROLLED_UP_WITH_DURATION
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import EVERY_SCOPE, EVERY_SERVICE, BlobName, Identity, Scope, Series
+from pgo_collector.model.services import services_of
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.traces.spans import place, span
 
@@ -185,8 +186,7 @@ class Catalog:
         """Return the cached state of a selection; None if there is none. No blobs are read."""
         if selection.service == EVERY_SERVICE:
             return None
-        version = self.database.changes.version(selection.service, selection.type)
-        return self._fingerprints.get(selection, version)
+        return self._fingerprints.get(selection, self._version(selection))
 
     def state(self, selection: Selection) -> SelectionState:
         """Return the fingerprint of a selection's live blobs, and how it is finer than they are."""
@@ -210,11 +210,16 @@ class Catalog:
 
     @contextmanager
     def _resolving(self, selection: Selection) -> Iterator[tuple[SelectionState, sa.Connection]]:
-        version = self.database.changes.version(selection.service, selection.type)
+        version = self._version(selection)
         with self.database.reading() as connection:
             state = read_state(connection, selection)
             self._fingerprints.put(selection, version, state)
             yield state, connection
+
+    def _version(self, selection: Selection) -> Hashable:
+        """Return the version of the blobs of a selection's services and type."""
+        changes = self.database.changes
+        return tuple(changes.version(service, selection.type) for service in services_of(selection.service))
 
     def services(self, type_: str | None = None, scope: Scope = EVERY_SCOPE) -> list[str]:
         """Return the names of the services in a scope that have live blobs, of a type or of any, sorted."""

@@ -10,6 +10,7 @@ from pgo_collector.catalog.statements import fits_pattern, is_found
 from pgo_collector.catalog.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import EVERY_SERVICE, Scope
+from pgo_collector.model.services import is_several, services_of
 
 # The time of a combined blob. An expression and not the column: there are few combined blobs, and SQLite
 # would otherwise use the index of all times.
@@ -118,7 +119,9 @@ def series_in_scope(scope: Scope) -> sa.Select[tuple[int]]:
 
 
 def _of_service(service: str) -> sa.ColumnElement[bool]:
-    """Return the condition that a row of SERIES is of a service, which may be EVERY_SERVICE."""
+    """Return the condition that a row of SERIES is of a service, of several, or of EVERY_SERVICE."""
+    if is_several(service):
+        return SERIES.c.service.in_(services_of(service))
     return sa.true() if service == EVERY_SERVICE else SERIES.c.service == service
 
 

@@ -14,7 +14,7 @@ from pprof_merge import Collection, Header, IncompatibleProfiles, Profile, Value
 from pprof_merge.analysis import ReportedProfile
 from pprof_merge.arrays import Int64s, Ints
 from pprof_merge.codec import StepTimes
-from pprof_merge.merging import PLAIN_WEIGHTING, REQUEST_LABELS, check_compatible, times_until
+from pprof_merge.merging import PLAIN_WEIGHTING, REQUEST_LABELS, SERVICE, check_compatible, times_until
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.row_cache import RowCache, Rows
@@ -23,6 +23,7 @@ from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.series import Series
+from pgo_collector.model.services import is_several
 from pgo_collector.traces.spans import span
 
 # The period type and the sorted sample types. Only profiles of the same kind can be merged.
@@ -92,7 +93,11 @@ class MergeInputs:
             # One whose host's clock is ahead has the time at which it came in its name.
             times = np.minimum(self.collection.times(self.numbers), self.blobs.times).tolist()
             until = times_until(time.time_ns(), times)
-            return self.collection.merge(self.numbers.tolist(), weighting, self.labels, depth, until)
+            given = self.labels
+            if weighting.services:
+                for row, labels in enumerate(given):
+                    labels[SERVICE] = self.blobs.series_of(row).service
+            return self.collection.merge(self.numbers.tolist(), weighting, given, depth, until)
         is_all = len(self.numbers) == len(np.unique(self.numbers)) == len(self.collection)
         # For all profiles the collection adds only what has come since its last merge of all.
         return self.collection.merge(None if is_all else self.numbers.tolist(), depth=depth)
@@ -106,6 +111,8 @@ def read_merge_inputs(
     With `every_label`, samples keep the labels that number requests. All blobs are then read again.
     """
     blobs, times = chosen.blobs, StepTimes()
+    if is_several(chosen.service) and len(ROW_CACHE.rows(chosen.owner).collection) > 2 * len(blobs):
+        ROW_CACHE.delete(chosen.owner)  # nothing else drops the rows of deleted blobs
     with span("engine", "open rows"):
         rows = Rows(STORED_LIMITS, every_label=True) if every_label else ROW_CACHE.rows(chosen.owner)
     with span("engine", "read blobs", blobs=len(blobs)) as reading:

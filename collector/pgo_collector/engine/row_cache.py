@@ -21,6 +21,7 @@ from pprof_merge.merging import Batch, Segment
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.errors import StorageFails
+from pgo_collector.model.services import is_several
 
 # A segment is written to disk once it has this many new profiles, or they take this many bytes. A crash loses
 # less than that.
@@ -200,6 +201,21 @@ class RowFile:
             part.unlink(missing_ok=True)
 
 
+class _NoFile(RowFile):
+    """The files of rows that stay in memory."""
+
+    is_segment_due = False
+
+    def read(self) -> None:
+        """Do nothing."""
+
+    def save(self) -> None:
+        """Do nothing."""
+
+    def delete(self) -> None:
+        """Do nothing."""
+
+
 class _Entry(NamedTuple):
     rows: Rows
     file: RowFile
@@ -207,6 +223,8 @@ class _Entry(NamedTuple):
 
 class RowCache:
     """The rows of a worker by owner, `service/type`: at most `most_bytes` in memory, all of them in `folder`.
+
+    Rows of several services together aren't on disk: there may be very many sets of services.
 
     The owner that was used longest ago leaves memory first. Files of another version of the engine are
     ignored.
@@ -299,4 +317,5 @@ class RowCache:
 
     def _new(self, owner: str) -> _Entry:
         rows = Rows(self._limits)
-        return _Entry(rows, RowFile(self.folder / owner.replace("/", "."), self._engine, rows))
+        kind = _NoFile if is_several(owner) else RowFile
+        return _Entry(rows, kind(self.folder / owner.replace("/", "."), self._engine, rows))

@@ -19,7 +19,8 @@ from starlette.types import Scope
 
 from pgo_collector.errors import KeyOutOfScope, KeyRefused
 from pgo_collector.http.keys import Key, KeyFile
-from pgo_collector.http.routing import Check, check_parameters, first_values
+from pgo_collector.http.routing import Check, check_parameters
+from pgo_collector.model.services import joined, services_of
 from pgo_collector.traces.spans import span
 
 _NAME = "context"
@@ -116,9 +117,9 @@ def _text_of_key(authorization: str) -> bytes:
 def require_service_key(key_file: KeyFile, default_service: str) -> Check:
     """Return a check that puts the key of a request into its context, and the service it is about.
 
-    The service is the query's `service`, else the only one that the key is for, else the default. It
-    raises KeyRefused as `require_key` does, what `check_parameters` raises, and KeyOutOfScope if
-    the key isn't for the service.
+    The service is the query's `service`, or several as one name, else the only one that the key is for, else
+    the default. It raises KeyRefused as `require_key` does, what `check_parameters` raises, and
+    KeyOutOfScope if the key isn't for the service.
     """
     check_key = require_key(key_file)
 
@@ -126,9 +127,8 @@ def require_service_key(key_file: KeyFile, default_service: str) -> Check:
         await check_key(request)
         await check_parameters(request)  # first: a misspelled `service` must not become the default service
         context = context_of(request)
-        context.service = (
-            first_values(request).get("service") or context.caller.scope.only_service or default_service
-        )
+        given = joined(filter(None, request.query_params.getlist("service")))
+        context.service = given or context.caller.scope.only_service or default_service
         check_scope(request, context.service)
 
     return check
@@ -137,5 +137,6 @@ def require_service_key(key_file: KeyFile, default_service: str) -> Check:
 def check_scope(request: Request, service: str) -> None:
     """Raise KeyOutOfScope unless the key of the request is for the service, KeyRefused if there is no key."""
     key = context_of(request).caller
-    if not key.scope.includes(service):
-        raise KeyOutOfScope(f"this key, {key.name or key.fingerprint}, isn't for service {service!r}")
+    for name in services_of(service):
+        if not key.scope.includes(name):
+            raise KeyOutOfScope(f"this key, {key.name or key.fingerprint}, isn't for service {name!r}")

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 
-from pgo_collector.http.parameters import PARAMETERS
+from pgo_collector.http.parameters import PARAMETERS, TEXTS
 from pgo_collector.http.problems import Problem
 from pgo_collector.http.routing import DescribedRoute
 
@@ -47,12 +47,17 @@ class ProblemDetails(BaseModel):
     detail: str = Field(examples=["no stored profile matches the selection"])
 
 
-def parameters(*names: str, body: str | None = None) -> dict[str, Any]:
-    """Return the `openapi_extra` of a route: its query parameters, and its body if it takes a media type."""
+def parameters(*names: str, body: str | None = None, several: bool = False) -> dict[str, Any]:
+    """Return the `openapi_extra` of a route: its query parameters, and its body if it takes a media type.
+
+    A route about `several` services takes `service` several times.
+    """
     listed = [
         {"name": name, "in": "query", "required": False, "schema": schema, "description": meaning}
         for name, (schema, meaning) in ((name, PARAMETERS[name]) for name in names)
     ]
+    if several:
+        listed = [each | {"schema": TEXTS} if each["name"] == "service" else each for each in listed]
     extra: dict[str, Any] = {"parameters": listed}
     if body is not None:
         extra["requestBody"] = {

@@ -23,7 +23,7 @@ from pgo_collector.traces.forms import FORMS as FORMS_OF_TRACES
 
 _TEXT = {"type": "string"}
 # A parameter that may be given several times; all values count.
-_TEXTS = {"type": "array", "items": _TEXT}
+TEXTS = {"type": "array", "items": _TEXT}
 _LONGEST_NAME = 10_000
 _LONGEST_SEARCH = 200
 # The labels of a series are in that of a list of profiles.
@@ -45,15 +45,15 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "service": (_TEXT, (
             "The service. Default: the key's, if the key is for just one, else `PGOF_DEFAULT_SERVICE`; for"
             " traces, all services that the key is for. Routes that answer questions about the fleet take `*`"
-            " for all services."
+            " for all services. Merges, reports and releases take several: `service=a&service=b`."
         )),
         "type": (_choice(CPU, *(name for name in TYPES if name != CPU)), "The type of profile."),
-        "labels": (_TEXTS, "`version=1.4,region!=eu|us`: labels to select; for a submit, the profile's own."),
+        "labels": (TEXTS, "`version=1.4,region!=eu|us`: labels to select; for a submit, the profile's own."),
         "from": (_TEXT, "Select profiles taken at this time or later: a date or an RFC 3339 time."),
         "to": (_TEXT, "Select profiles taken before this time: a date or an RFC 3339 time."),
         "last": (_TEXT, "Use in place of `from`: a length of time, such as `7d`, that ends at `to` or now."),
         "base_service": (_TEXT, "The base's service. Default: the same service."),
-        "base_labels": (_TEXTS, "The base's labels; empty for any. Default: the same labels."),
+        "base_labels": (TEXTS, "The base's labels; empty for any. Default: the same labels."),
         "base_from": (_TEXT, "The base's `from`. With none of the three, the base has the same time."),
         "base_to": (_TEXT, "The base's `to`."),
         "base_last": (_TEXT, "The base's `last`."),
@@ -96,6 +96,7 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "errors": (_choice("false", "true"), "`true`: only requests that ended with an error."),
         "weight": (_choice(*WEIGHTS), "What gives each profile its weight in the merge."),
         "half_life": (_TEXT, "`7d`: halve a profile's weight for each 7 days it is older than the newest."),
+        "weights": (_TEXT, "`a:2,b:1`: how much each of several services counts, however much each sent."),
         "sample_labels": (
             _choice("stable", "all"),
             "The labels that samples keep: `stable` leaves out what differs for each request, as `span id`.",

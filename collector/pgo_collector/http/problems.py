@@ -32,6 +32,7 @@ from pgo_collector.errors import (
 )
 from pgo_collector.http.auth import context_of
 from pgo_collector.model.series import Scope as KeyScope
+from pgo_collector.model.services import services_of
 from pgo_collector.store.store import catalog_fails
 
 # nginx's code for a client that has gone. No client receives it; it is for the access log.
@@ -120,9 +121,11 @@ def install_error_handlers(
         context.problem = type(error).__name__
         if isinstance(error, _NOT_FOUND) and context.key is not None and context.service:
             scope = context.key.scope
-            near = await asyncio.to_thread(nearest_service, context.service, scope)
-            if near is not None:
-                error.args = (f"{error}; no service is named {context.service!r}: did you mean {near!r}?",)
+            for service in services_of(context.service):
+                near = await asyncio.to_thread(nearest_service, service, scope)
+                if near is not None:
+                    error.args = (f"{error}; no service is named {service!r}: did you mean {near!r}?",)
+                    break
         return error_answer(request, error, dialects)
 
     for kind in (

@@ -29,6 +29,7 @@ from pgo_collector.model.series import (
     sent_labels,
     unquote_part,
 )
+from pgo_collector.model.services import MOST_SERVICES, ServiceWeights, parse_weights, services_of
 
 _SERVICE = re.compile(SERVICE_PATTERN)
 _MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)
@@ -48,6 +49,23 @@ _REPLACED = "\N{REPLACEMENT CHARACTER}"
 def service_of(request: Request) -> str:
     """Return the service that a request is about, which `auth` has found. Raises ParameterInvalid."""
     return _service(context_of(request).service)
+
+
+def services_in(request: Request) -> str:
+    """Return the service that a request is about, or several as one name. Raises ParameterInvalid."""
+    service = context_of(request).service
+    names = services_of(service)
+    if len(names) > MOST_SERVICES:
+        raise ParameterInvalid(f"service: give no more than {MOST_SERVICES}")
+    for name in names:
+        _service(name)
+    return service
+
+
+def weights_of(request: Request, service: str) -> ServiceWeights:
+    """Return how much each of several services counts: `weights=a:2,b:1`. Raises ParameterInvalid."""
+    given = first_values(request).get("weights")
+    return parse_weights(given, service) if given else ()
 
 
 def fleet_service_of(request: Request) -> str:
@@ -84,16 +102,24 @@ def selection_of(request: Request) -> Selection:
 
     Raises ParameterInvalid.
     """
-    begin, end = times_of(request)
-    return Selection(_service(context_of(request).service), type_of(request), _matchers(request), begin, end)
+    return _selected(request, _service(context_of(request).service))
+
+
+def merged_selection_of(request: Request) -> Selection:
+    """Return the selection of a request, of one service or of several. Raises ParameterInvalid."""
+    return _selected(request, services_in(request))
 
 
 def fleet_selection_of(request: Request) -> Selection:
     """Return the selection of a request, of one service or of EVERY_SERVICE. Raises ParameterInvalid."""
     if context_of(request).service != EVERY_SERVICE:
         return selection_of(request)
+    return _selected(request, EVERY_SERVICE)
+
+
+def _selected(request: Request, service: str) -> Selection:
     begin, end = times_of(request)
-    return Selection(EVERY_SERVICE, type_of(request), _matchers(request), begin, end)
+    return Selection(service, type_of(request), _matchers(request), begin, end)
 
 
 def base_of(request: Request, selection: Selection) -> Selection:
@@ -182,7 +208,7 @@ def format_named(name: str) -> Format:
         raise UnknownFormat(f"unknown format {name[:50]!r}; give one of {', '.join(FORMATS)}") from None
 
 
-def weighting_named(weight: str | None, half_life: str | None) -> Weighting:
+def weighting_named(weight: str | None, half_life: str | None, services: ServiceWeights = ()) -> Weighting:
     """Return the weighting of the parameters `weight` and `half_life`; None is the default.
 
     Raises NoSuchWeighting.
@@ -191,7 +217,8 @@ def weighting_named(weight: str | None, half_life: str | None) -> Weighting:
     try:
         by = PLAIN_WEIGHTING.by if weight is None else parse_weight(weight)
         parameter = "half_life"
-        return Weighting(by, PLAIN_WEIGHTING.half_life if half_life is None else parse_half_life(half_life))
+        nanos = PLAIN_WEIGHTING.half_life if half_life is None else parse_half_life(half_life)
+        return Weighting(by, nanos, services)
     except WeightingInvalid as error:
         raise NoSuchWeighting(f"{parameter}: {error}") from None
 

@@ -16,7 +16,8 @@ from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.errors import NothingSelected
 from pgo_collector.model.profile_types import CPU, KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import Scope, Series
+from pgo_collector.model.services import is_several, services_of
 from pgo_collector.store.store import Store
 
 
@@ -55,6 +56,17 @@ def count_kept_apart(catalog: Catalog, selection: Selection) -> int:
         return 0
     _, count = catalog.resolve(replace(selection, type=PROCESS_CPU), lambda _, blobs: sum(1 for _ in blobs))
     return count
+
+
+def check_services(catalog: Catalog, service: str) -> None:
+    """Raise NothingSelected if one of several services has no profiles at all: its name may be misspelled.
+
+    One that has none in the selection adds nothing.
+    """
+    services = services_of(service)
+    if is_several(service):
+        for unknown in sorted({*services}.difference(catalog.services(scope=Scope(tuple(services))))):
+            raise NothingSelected(f"the service {unknown!r} has none")
 
 
 def nothing_selected(catalog: Catalog, selection: Selection) -> NothingSelected:

@@ -72,6 +72,7 @@ def fingerprint_of(blobs: str, rendition: Rendition) -> str:
         str(rendition.rules),
         weighting.by,
         str(weighting.half_life),
+        str(weighting.services),
         str(tuple(rendition.latencies)),
         str(tuple(rendition.patterns)),
         f"{programs}{'!' if binaries.is_named else ''}",

@@ -21,7 +21,7 @@ from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult
 from pgo_collector.errors import BlobsGone
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.inputs import chosen_of, nothing_selected
+from pgo_collector.merges.inputs import check_services, chosen_of, nothing_selected
 from pgo_collector.merges.kept import KeptMerges, fingerprint_of
 from pgo_collector.merges.making import OpenMerge, make_merge
 from pgo_collector.model.selection import EXACT, Coarse, Selection
@@ -164,6 +164,8 @@ class Merges:
             return chosen_of(self.store.blobs.storage, selection.service, selection.type, blobs)
 
         state, chosen = catalog.known_state(selection), None
+        if state is None:
+            check_services(catalog, selection.service)
         while True:
             if state is not None:
                 fingerprint = fingerprint_of(state.fingerprint, rendition)

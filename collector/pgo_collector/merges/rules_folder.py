@@ -10,6 +10,7 @@ import structlog
 from pprof_merge.analysis import Rules, RulesInvalid, parse_rules
 
 from pgo_collector.errors import RulesUnreadable
+from pgo_collector.model.services import is_several, services_of
 
 _SUFFIX = ".rules"
 # A file that was changed less than this before it was read may change again with the same times, since file
@@ -32,10 +33,16 @@ class RulesFolder:
         self._read: dict[str, tuple[tuple[int, int, int, int], Rules]] = {}
 
     def of(self, service: str) -> Rules:
-        """Return the rules of a service, empty if it has no file.
+        """Return the rules of a service, empty if it has no file; of several services, those of all.
 
         Raises RulesUnreadable, which names the file and the line.
         """
+        if is_several(service):
+            every = [self.of(each) for each in services_of(service)]
+            return Rules(
+                tuple(pattern for rules in every for pattern in rules.drop),
+                tuple(pattern for rules in every for pattern in rules.noinline),
+            )
         path, now_nanos = self._path / f"{service}{_SUFFIX}", time.time_ns()
         identity = None
         try:

@@ -29,6 +29,7 @@ from urllib.parse import quote, unquote
 
 from pgo_collector.errors import KeyMalformed, LabelsInvalid
 from pgo_collector.model.profile_types import OTHER, START_LINES, TYPES_BY_NAME
+from pgo_collector.model.services import services_of
 from pgo_collector.model.times import DAY_NANOS
 
 # Stands for all services; it can't be the name of one.
@@ -88,12 +89,14 @@ class Scope:
         return ",".join(self.patterns)
 
     def includes(self, service: str) -> bool:
-        """Return whether a pattern matches the name of a service.
+        """Return whether a pattern matches the name of a service, or that of each of several.
 
         The service may itself be a pattern, such as `*` for all services. Only a `*` matches a `*`, so this
         returns True only if the scope has every service that the pattern has.
         """
-        return any(fnmatchcase(service, pattern) for pattern in self.patterns)
+        return all(
+            any(fnmatchcase(name, pattern) for pattern in self.patterns) for name in services_of(service)
+        )
 
     @property
     def only_service(self) -> str | None:

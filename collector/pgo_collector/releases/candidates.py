@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
+from pprof_merge import Weighting
 
 from pgo_collector.blobs.files import delete_or_log
 from pgo_collector.blobs.storage import StoredObject
@@ -21,6 +22,7 @@ from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Selection
+from pgo_collector.model.services import ServiceWeights
 
 _log = structlog.get_logger()
 
@@ -39,20 +41,22 @@ class Candidate:
 
 
 class Candidates:
-    """Makes the candidates of one service."""
+    """Makes the candidates of one service, or of several with these weights."""
 
-    def __init__(self, merges: Merges, service: str, rules: RulesFolder) -> None:
+    def __init__(self, merges: Merges, service: str, weights: ServiceWeights, rules: RulesFolder) -> None:
         self._store = merges.store
         self._workers = merges.tasks.workers
         self._merges = merges
         self._selection = Selection(service, CPU)
+        self._weighting = Weighting(services=weights)
         self._rules = rules
         self._budget = merges.budget
 
     async def merged(self) -> OpenMerge:
         """Return the current merge. Raises as `Merges.current` does, and RulesUnreadable."""
         rules = await asyncio.to_thread(self._rules.of, self._selection.service)
-        return await self._merges.current(self._selection, replace(PLAIN_RENDITION, rules=rules))
+        rendition = replace(PLAIN_RENDITION, rules=rules, weighting=self._weighting)
+        return await self._merges.current(self._selection, rendition)
 
     @asynccontextmanager
     async def compared(self, merge: OpenMerge, release: StoredObject | None) -> AsyncIterator[Candidate]:

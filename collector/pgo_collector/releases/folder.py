@@ -31,6 +31,7 @@ from pydantic import ValidationError
 from pgo_collector.blobs.storage import MISSING, RELEASES, Storage, StoredObject
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.series import Series
+from pgo_collector.model.services import is_several
 from pgo_collector.releases.release import NUMBER_PATTERN, Choice, Release
 from pgo_collector.store.folder import log_unknown_file
 
@@ -273,6 +274,12 @@ class Releases:
         """Return a record. Raises ReleaseDamaged and FileNotFoundError."""
         where = self._storage.where(self._name(name))
         return _parsed(self._storage.read(self._name(name)), kind, where)
+
+
+def release_sets(blobs: Storage) -> set[str]:
+    """Return the folders with releases of several services. Raises OSError."""
+    folders = (of.name.partition("/")[0] for of in blobs.area(RELEASES).objects())
+    return {folder for folder in folders if is_several(folder)}
 
 
 def sweep_releases(blobs: Storage) -> None:

@@ -24,14 +24,22 @@ from pprof_merge.formats import Format
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.blobs.storage import StoredObject
-from pgo_collector.errors import MergeDamaged, NoSuchRelease, NotStored, Refusal, ReleaseDamaged
+from pgo_collector.errors import (
+    MergeDamaged,
+    NoSuchRelease,
+    NotStored,
+    Refusal,
+    ReleaseDamaged,
+    TooManyReleaseSets,
+)
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Scope, Series
+from pgo_collector.model.services import ServiceWeights, is_several, release_folder, services_of
 from pgo_collector.releases.candidates import Candidate, Candidates
-from pgo_collector.releases.folder import Releases
+from pgo_collector.releases.folder import Releases, release_sets
 from pgo_collector.releases.release import Choice, Reason, Release, ReleaseRule, Summary
 from pgo_collector.releases.renditions import OpenRelease, ReleaseRenditions
 from pgo_collector.releases.reports import Reports
@@ -47,21 +55,23 @@ _log = structlog.get_logger()
 
 
 class ServiceReleases:
-    """The releases of one service. One request of this process at a time changes them; the next one checks
-    again first. The memory of past comparisons saves some, and decides nothing.
+    """The releases of one service, or of several. One request of this process at a time changes them; the
+    next one checks again first. The memory of past comparisons saves some, and decides nothing.
     """
 
     def __init__(
         self,
         service: str,
+        releases: Releases,
         candidates: Candidates,
+        *,
         reports: Reports,
         binaries: Binaries,
         settings: Settings,
     ) -> None:
         self.service = service
-        self._store = store = reports.store
-        self._releases = Releases(store.blobs.storage, Series(service, CPU))
+        self._store = reports.store
+        self._releases = releases
         self._renditions = ReleaseRenditions(service, self._releases, binaries, settings.output_budget)
         self._candidates = candidates
         self._reports = reports
@@ -275,19 +285,39 @@ class AllReleases:
         self._rules = rules
         self._binaries = binaries
         self._settings = settings
-        self._of_service: dict[str, ServiceReleases] = {}
+        self._most_sets = settings.release_sets
+        self._of_folder: dict[str, ServiceReleases] = {}
 
-    async def of(self, service: str) -> ServiceReleases:
-        """Return the releases of a service, which are kept in memory unless the service is unknown."""
-        if service not in self._of_service and not await asyncio.to_thread(self._is_known, service):
-            return self._releases(service)
-        return self._of_service.setdefault(service, self._releases(service))
+    async def of(self, service: str, weights: ServiceWeights = ()) -> ServiceReleases:
+        """Return the releases of a service, or of several with these weights.
 
-    def _is_known(self, service: str) -> bool:
+        They are kept in memory unless a service is unknown. Raises TooManyReleaseSets if there are none of
+        these services yet, and of as many other sets as may be.
+        """
+        folder = release_folder(service, weights)
+        if folder in self._of_folder:
+            return self._of_folder[folder]
+        releases = Releases(self._merges.store.blobs.storage, Series(folder, CPU))
+        candidates = Candidates(self._merges, service, weights, self._rules)
+        made = ServiceReleases(
+            service,
+            releases,
+            candidates,
+            reports=self._reports,
+            binaries=self._binaries,
+            settings=self._settings,
+        )
+        is_known = await asyncio.to_thread(self._is_known, service, releases)
+        return self._of_folder.setdefault(folder, made) if is_known else made
+
+    def _is_known(self, service: str, releases: Releases) -> bool:
         store = self._merges.store
-        has_releases = bool(Releases(store.blobs.storage, Series(service, CPU)).numbers())
-        return has_releases or bool(store.catalog.services(scope=Scope((service,))))
-
-    def _releases(self, service: str) -> ServiceReleases:
-        candidates = Candidates(self._merges, service, self._rules)
-        return ServiceReleases(service, candidates, self._reports, self._binaries, self._settings)
+        if releases.numbers():
+            return True
+        if is_several(service) and len(release_sets(store.blobs.storage)) >= self._most_sets:
+            raise TooManyReleaseSets(
+                f"there are releases of {self._most_sets:,} sets of services (PGOF_RELEASE_SETS), and none of"
+                " these services with these weights"
+            )
+        services = services_of(service)
+        return len(store.catalog.services(scope=Scope(tuple(services)))) == len(services)

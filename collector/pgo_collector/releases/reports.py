@@ -19,11 +19,12 @@ from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.tasks import ReportResult, ReportSubjects, report_blobs
 from pgo_collector.errors import NothingToMerge, ReleaseDamaged
-from pgo_collector.merges.inputs import chosen_of, count_kept_apart, nothing_selected
+from pgo_collector.merges.inputs import check_services, chosen_of, count_kept_apart, nothing_selected
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.series import Series
+from pgo_collector.model.services import release_folder
 from pgo_collector.releases.folder import Releases
 from pgo_collector.store.binaries import HELPED_FORMAT, Binaries
 from pgo_collector.store.store import Store, not_stored
@@ -60,6 +61,7 @@ class Reports:
         def take(_: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs:
             return chosen_of(self.store.blobs.storage, selection.service, selection.type, blobs)
 
+        await asyncio.to_thread(check_services, self.store.catalog, selection.service)
         state, chosen = await asyncio.to_thread(self.store.catalog.resolve, selection, take)
         count = len(chosen.blobs)
         if not count:
@@ -83,7 +85,9 @@ class Reports:
 
     def _released(self, selection: Selection) -> StoredObject | None:
         """Return the current release's profile, to compare with; None if there is none."""
-        releases = Releases(self.store.blobs.storage, Series(selection.service, selection.type))
+        releases = Releases(
+            self.store.blobs.storage, Series(release_folder(selection.service), selection.type)
+        )
         with suppress(ReleaseDamaged):
             choice = releases.choice()
             return None if choice is None else releases.profile(choice.number)

@@ -28,12 +28,14 @@ from pgo_collector.http.selections import (
     every_label_of,
     format_named,
     latencies_of,
+    merged_selection_of,
     patterns_of,
-    selection_of,
     weighting_named,
+    weights_of,
 )
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.model.services import is_several
 from pgo_collector.store.binaries import HELPED_FORMAT, Binaries
 
 
@@ -58,15 +60,18 @@ def merge_routes(
             "binary",
             "weight",
             "half_life",
+            "weights",
             "sample_labels",
             "and_combine",
+            several=True,
         ),
         checks=[_check_method, require_service_key(keys, default_service)],
     )
     async def merge(request: Request) -> Response:
-        selection, given = selection_of(request), first_values(request)
+        selection, given = merged_selection_of(request), first_values(request)
         wanted = format_named(given.get("format", PLAIN_RENDITION.format.name))
-        weighting = weighting_named(given.get("weight"), given.get("half_life"))
+        weights = weights_of(request, selection.service)
+        weighting = weighting_named(given.get("weight"), given.get("half_life"), weights)
         latencies, patterns = latencies_of(request), patterns_of(request)
         every_label = every_label_of(request)
         combines = given.get("and_combine") == "true"
@@ -75,6 +80,8 @@ def merge_routes(
                 "a combine stores the plain sum of all samples; leave out and_combine, or weight, half_life,"
                 " latency_from, latency_to, focus, ignore and hide"
             )
+        if combines and is_several(selection.service):
+            raise ParameterInvalid("and_combine: each service is combined by itself; give one service")
         if combines and every_label:
             raise ParameterInvalid(
                 "sample_labels=all: a combine stores the usual merge; leave out one of the two"

@@ -15,9 +15,9 @@ from pgo_collector.http.auth import context_of, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import download, parameters, problems
 from pgo_collector.http.routing import Routes, first_values
-from pgo_collector.http.selections import format_named, service_of
+from pgo_collector.http.selections import format_named, services_in, weights_of
 from pgo_collector.releases.release import number_of
-from pgo_collector.releases.releases import AllReleases
+from pgo_collector.releases.releases import AllReleases, ServiceReleases
 from pgo_collector.releases.renditions import OpenRelease
 
 _HEADER = "PGO-Release"
@@ -33,10 +33,10 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> R
         summary="Return the current release, the profile to build with",
         response_class=Response,
         responses=_PROFILE | problems(400, 403, 404, 422, 500, 501, 503),
-        openapi_extra=parameters("service", "format"),
+        openapi_extra=parameters("service", "weights", "format", several=True),
     )
     async def current(request: Request) -> Response:
-        releases, wanted = await every.of(service_of(request)), _format(request)
+        releases, wanted = await releases_in(every, request), _format(request)
         opened = await releases.current(wanted)
         return _answer(request, opened, wanted, f"{releases.service}{wanted.suffix}")
 
@@ -45,14 +45,20 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> R
         summary="Return the profile of a release",
         response_class=Response,
         responses=_PROFILE | problems(400, 403, 404, 422, 500, 501, 503),
-        openapi_extra=parameters("service", "format"),
+        openapi_extra=parameters("service", "weights", "format", several=True),
     )
     async def numbered(request: Request, number: str) -> Response:
-        releases, wanted = await every.of(service_of(request)), _format(request)
+        releases, wanted = await releases_in(every, request), _format(request)
         opened = await releases.numbered(number_of(number), wanted)
         return _answer(request, opened, wanted, f"{releases.service}-{opened.number}{wanted.suffix}")
 
     return routes
+
+
+async def releases_in(every: AllReleases, request: Request) -> ServiceReleases:
+    """Return the releases that a request is about. Raises ParameterInvalid and TooManyReleaseSets."""
+    service = services_in(request)
+    return await every.of(service, weights_of(request, service))
 
 
 def _format(request: Request) -> Format:

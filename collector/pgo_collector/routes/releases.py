@@ -11,20 +11,17 @@ from pgo_collector.http.auth import context_of, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems, success
 from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import service_of
 from pgo_collector.releases.release import Choice, Release, number_of
 from pgo_collector.releases.releases import AllReleases, ServiceReleases
+from pgo_collector.routes.release import releases_in
 
 _PROBLEMS = problems(400, 403, 404, 500, 503)
-_OF_SERVICE = parameters("service")
+_OF_SERVICE = parameters("service", "weights", several=True)
 
 
 def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> Routes:
     """Return the routes."""
     routes = Routes(require_service_key(keys, default_service))
-
-    async def releases_of(request: Request) -> ServiceReleases:
-        return await every.of(service_of(request))
 
     async def current_entry(releases: ServiceReleases, release: Release) -> dict[str, Any]:
         return _release_entry(release, await releases.choice())
@@ -37,7 +34,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         openapi_extra=_OF_SERVICE,
     )
     async def listed(request: Request) -> Response:
-        releases = await releases_of(request)
+        releases = await releases_in(every, request)
         choice = await releases.choice()
         entries = [_release_entry(release, choice) for release in await releases.all()]
         return JSONResponse({"releases": [_without_report(entry) for entry in entries]})
@@ -50,7 +47,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         openapi_extra=_OF_SERVICE,
     )
     async def make(request: Request) -> Response:
-        releases = await releases_of(request)
+        releases = await releases_in(every, request)
         release, is_new = await releases.make()
         status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
         root = context_of(request).root_path
@@ -65,7 +62,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         openapi_extra=_OF_SERVICE,
     )
     async def one(request: Request, number: str) -> Response:
-        releases = await releases_of(request)
+        releases = await releases_in(every, request)
         return JSONResponse(await current_entry(releases, await releases.release(number_of(number))))
 
     @routes.put(
@@ -76,7 +73,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         openapi_extra=_OF_SERVICE,
     )
     async def pin(request: Request, number: str) -> Response:
-        releases = await releases_of(request)
+        releases = await releases_in(every, request)
         return JSONResponse(await current_entry(releases, await releases.pin(number_of(number))))
 
     @routes.delete(
@@ -87,7 +84,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         openapi_extra=_OF_SERVICE,
     )
     async def unpin(request: Request, number: str) -> Response:
-        releases = await releases_of(request)
+        releases = await releases_in(every, request)
         return JSONResponse(await current_entry(releases, await releases.unpin(number_of(number))))
 
     return routes

@@ -23,6 +23,7 @@ from pgo_collector.blobs.storage import BINARIES, Storage, StoredObject
 from pgo_collector.engine.binaries import BinaryFacts, inspect_binary, lacking
 from pgo_collector.engine.renditions import NO_BINARIES, NO_BINARY, BinaryChoice, StoredBinary
 from pgo_collector.errors import BinariesOff, BinaryThere, NoSuchBinary
+from pgo_collector.model.services import services_of
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store, not_stored
@@ -94,7 +95,7 @@ class Binaries:
             if wanted is not None:
                 await self.check()
             return NO_BINARIES
-        stored = tuple(file.stored for file in await self.all(service))
+        stored = [file.stored for each in services_of(service) for file in await self.all(each)]
         if wanted is None:
             return BinaryChoice(tuple(sorted(stored)), self._limits) if stored else NO_BINARIES
         named = tuple(each for each in stored if each.build_id == wanted)

@@ -1,7 +1,7 @@
-"""The short form of a mangled name, by the library `demangle`: what `go tool pprof` shows, and Swift besides.
+"""Short forms of mangled names, as `go tool pprof` shows them; those of Swift, too.
 
-The library is written in Python, so that no name can end the process, and bounds depth and output. Those
-around LLVM's demangler end with some names.
+The library `demangle` reads them. It is written in Python, so that no name can end the process, and bounds
+depth and output. Libraries around LLVM's demangler end with some names.
 """
 
 from __future__ import annotations

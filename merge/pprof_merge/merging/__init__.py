@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pprof_merge.merging.collection import Collection
     from pprof_merge.merging.segment import SEGMENT_PARTS, Segment
     from pprof_merge.merging.snapshots import Kind, Snapshots, kind_of, kinds_of
+    from pprof_merge.merging.weighing import SERVICE
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "merge",
@@ -57,6 +58,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     # How much each profile counts.
     "Weighting",
     "PLAIN_WEIGHTING",
+    "SERVICE",
     "WEIGHTS",
     "parse_weight",
     "parse_half_life",
@@ -70,6 +72,7 @@ __getattr__ = on_first_use(
         "collection": ["Collection"],
         "segment": ["SEGMENT_PARTS", "Segment"],
         "snapshots": ["Kind", "Snapshots", "kind_of", "kinds_of"],
+        "weighing": ["SERVICE"],
     },
 )
 

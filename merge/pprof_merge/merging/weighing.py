@@ -19,6 +19,8 @@ from pprof_merge.profile import Header
 
 # Most stacks are sampled once or twice: counts are multiplied by 1,000, so that rounding loses little.
 _SCALES = {b"count": 1000}
+# The key, among the labels known of a profile, of the service by which it is weighed.
+SERVICE = "__service__"
 _HALF = np.uint64(32)
 _LOWER_HALF = np.uint64((1 << 32) - 1)
 
@@ -53,13 +55,15 @@ def weighted_sums(
             largest=max(map(mul, magnitudes, scales), default=0),
             time_nanos=time_nanos,
             duration_nanos=duration_nanos,
-            group=group,
+            group=(labels.get(SERVICE, ""), group),
+            service=labels.get(SERVICE, ""),
         )
-        for time_nanos, duration_nanos, magnitudes, group in zip(
+        for time_nanos, duration_nanos, magnitudes, group, labels in zip(
             times,
             durations,
             _magnitudes(profiles, header),
             _groups(weighting.label, dictionary, profiles, given),
+            given,
             strict=True,
         )
     ]

@@ -6,13 +6,14 @@
     version   each version counts the same
 
 With a half-life, a profile counts half for each half-life that it is older than the newest profile; one from
-after now, whose host's clock is ahead, counts as that does: see `times_until`. All
+after now, whose host's clock is ahead, counts as that does: see `times_until`. Profiles of several services
+can be weighed so that each service has a given share. All
 arithmetic is in integers, so that the same profiles get the same factors on every machine and in any order.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from math import isqrt
 from typing import NamedTuple
@@ -25,15 +26,21 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 # The factor 1 for an age, in units of 2^-64.
 _ONE = 1 << 64
 _QUOTIENT_BITS = 160
+_SERVICE_BITS = 256
 # The most that the weighted values of any sample type add up to.
 _LARGEST_TOTAL = 1 << 59
 
 
 class Weighting(NamedTuple):
-    """A weight, which is a name in WEIGHTS, and a half-life in ns, 0 for none."""
+    """A weight, which is a name in WEIGHTS, and a half-life in ns, 0 for none.
+
+    `services` has, by name, how much each of several services counts in relation to the others; empty if that
+    is up to what each has sent.
+    """
 
     by: str = "sum"
     half_life: int = 0
+    services: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -55,7 +62,8 @@ class WeightInput(NamedTuple):
     """Properties of a profile that decide its factor. Times are in ns.
 
     `total` is the sum of the magnitudes of the values that Go's compiler reads. `largest` is the largest sum
-    of magnitudes of any sample type, after scaling. `group` identifies the instances or versions.
+    of magnitudes of any sample type, after scaling. `group` identifies the instances or versions; the
+    `service` is one of the weighting's.
     """
 
     total: int
@@ -63,6 +71,7 @@ class WeightInput(NamedTuple):
     time_nanos: int
     duration_nanos: int
     group: Hashable
+    service: str = ""
 
 
 def parse_weight(text: str) -> str:
@@ -104,6 +113,8 @@ def factors(weighting: Weighting, profiles: Sequence[WeightInput]) -> list[int]:
             _decays(profiles, weighting.half_life), WEIGHTS[weighting.by](profiles), strict=True
         )
     ]
+    if weighting.services:
+        quotients = _by_service(dict(weighting.services), quotients, profiles)
     total = sum(profile.total for profile in profiles)
     weighted = sum(quotient * profile.total for quotient, profile in zip(quotients, profiles, strict=True))
     largest = sum(quotient * profile.largest for quotient, profile in zip(quotients, profiles, strict=True))
@@ -132,6 +143,19 @@ def _by_group(profiles: Sequence[WeightInput]) -> _Fractions:
     for profile in profiles:
         totals[profile.group] += profile.total
     return [(1, totals[profile.group]) for profile in profiles]
+
+
+def _by_service(
+    weights: Mapping[str, int], quotients: Sequence[int], profiles: Sequence[WeightInput]
+) -> list[int]:
+    """Return the quotients, scaled so that the weighted total of each service is its weight."""
+    totals: Counter[str] = Counter()
+    for quotient, profile in zip(quotients, profiles, strict=True):
+        totals[profile.service] += quotient * profile.total
+    return [
+        (quotient * weights[profile.service] << _SERVICE_BITS) // totals[profile.service] if quotient else 0
+        for quotient, profile in zip(quotients, profiles, strict=True)
+    ]
 
 
 # Each weight with the function that returns the profiles' fractions, as numerator and denominator. The

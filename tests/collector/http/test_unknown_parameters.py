@@ -32,6 +32,7 @@ ALL = {
     "binary",
     "weight",
     "half_life",
+    "weights",
     "sample_labels",
     "and_combine",
 }
@@ -111,7 +112,7 @@ def test_every_route_refuses_a_second_value_where_only_one_counts(shared: Server
                 assert "give it once" not in answer.text
             else:
                 assert refused(answer) == f"{name}: give it once, not 2 times"
-    assert several == {"labels", "base_labels"}
+    assert several == {"labels", "base_labels", "service"}
 
 
 def test_labels_may_be_given_several_times(server: Server) -> None:
