@@ -19,8 +19,10 @@ import playwright
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from pgo_collector.routes.pyroscope import push_pb2
+from pprof_merge import decode
 
 from tests.collector.pushing import push_request, stored
+from tests.collector.routes.test_querier_reads import drawn
 from tests.faults.stacks import profile_of, tally
 from tests.interop.failing import MESSAGE, fails, told, untold, uploads
 from tests.server import Server
@@ -106,12 +108,19 @@ def test_a_node_program_pushes_its_profiles(tmp_path: Path, package: str) -> Non
             wait_for(
                 lambda: (
                     has_function(server, "node.shop", "wall", "countInJavaScript")
-                    and "memory" in {type_ for type_, _ in stored(server, "node.shop")}
+                    and [type_ for type_, _ in stored(server, "node.shop")].count("heap") >= 2
                 ),
                 client,
                 server,
             )
         assert statuses(server, "/ingest") == {200}
+        # What the heap holds isn't added up, and Grafana asks for it by Pyroscope's name.
+        held = server.ask("/v1/top", service="node.shop", type_="heap").json()
+        raw = decode(server.merge(query={"service": "node.shop", "type": "heap"}).content)
+        snapshots, total = held["basis"]["snapshots"], int(raw.samples.values[:, -1].sum())
+        assert (held["basis"]["kind"], abs(held["total"] - total / snapshots) <= 0.5) == ("state", True)
+        kind = f"memory:{held['sample_type']['type']}:bytes:space:bytes"
+        assert drawn(server, '{service_name="node.shop"}', kind).total == held["total"]
 
 
 @pytest.mark.system

@@ -187,7 +187,7 @@ def total_blobs(
     what they held. Raises AnswerTooLarge.
     """
     inputs = read_view_inputs(chosen, _column_of(sample_type))
-    if inputs.column is None:
+    if inputs.column is None or inputs.basis.is_since_start:
         return SumsResult(None, inputs.left_out)
     n_groups = max(groups.values()) + 1
     with refuse_too_large("the series: "):
@@ -202,12 +202,15 @@ def total_blobs(
 
 
 def _measured(chosen: ChosenBlobs, sample_type: ValueType) -> tuple[Profile | None, tuple[LeftOut, ...]]:
-    """Return the merge of blobs, and those that were left out.
+    """Return what a view shows of blobs, and those that were left out.
 
-    The merge is None if it doesn't measure this, or if there is nothing to merge.
+    There is none if they don't measure this, or if there is nothing to merge or to compare.
     """
     inputs = read_view_inputs(chosen, _column_of(sample_type))
-    return None if inputs.column is None else inputs.merge(), inputs.left_out
+    # Grafana shows what came in a range of time, and can't be told that it is since the start of a program.
+    if inputs.column is None or inputs.basis.is_since_start:
+        return None, inputs.left_out
+    return inputs.merge(), inputs.left_out
 
 
 def _column_of(sample_type: ValueType) -> ChooseColumn:

@@ -25,6 +25,8 @@ from pgo_collector.model.profile_types import COUNTED_SINCE_START
 # Returns the column to show of a profile with this header; None for none.
 ChooseColumn = Callable[[Header], int | None]
 
+# More restarts than these, and than in every fourth snapshot, are no restarts.
+_FEW_RESTARTS = 2
 _COMBINED = "it is the sum of several snapshots, whose times a combine has dropped"
 _OTHER_KIND = "it has differences where most have snapshots, or the other way round"
 
@@ -34,7 +36,8 @@ class Basis(NamedTuple):
 
     A sum is of the kind `amount`, for which the rest isn't told. `begin` and `end` are the times of the first
     and the last snapshot, in ns since 1970. If it `is_since_start`, there is one snapshot of each instance,
-    and what is cumulative counts from the start of its program on.
+    and what is cumulative counts from the start of its program on. If it `is_mixed`, so many programs seem to
+    begin again that several share all labels.
     """
 
     kind: Kind = "amount"
@@ -44,6 +47,7 @@ class Basis(NamedTuple):
     begin: int = 0
     end: int = 0
     is_since_start: bool = False
+    is_mixed: bool = False
 
     def joined(self, other: Basis) -> Basis:
         """Return the basis of the sum of values of two services."""
@@ -57,6 +61,7 @@ class Basis(NamedTuple):
             min(self.begin, other.begin),
             max(self.end, other.end),
             self.is_since_start and other.is_since_start,
+            self.is_mixed or other.is_mixed,
         )
 
 
@@ -98,14 +103,16 @@ class ViewInputs:
         snapshots, kind = self.snapshots, self.kinds.get(self.sample_type or ValueType(b"", b""), "amount")
         if snapshots is None or kind == "amount":
             return ADDED_UP
+        restarts, is_cumulative = int(snapshots.is_restart.sum()), kind == "cumulative"
         return Basis(
             kind,
             len(snapshots),
             snapshots.n_instances,
-            int(snapshots.is_restart.sum()) if kind == "cumulative" else 0,
+            restarts if is_cumulative else 0,
             int(snapshots.times.min()),
             int(snapshots.times.max()),
-            kind == "cumulative" and snapshots.is_since_start,
+            is_cumulative and snapshots.is_since_start,
+            restarts > max(_FEW_RESTARTS, (len(snapshots) - snapshots.n_instances) // 4),
         )
 
     def take(self, mask: Bools) -> ViewInputs:

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pgo_collector.engine.view_inputs import Basis
 from pgo_collector.model.times import format_time
 
+_MIXED = (
+    " Several processes seem to have the same labels, which makes this wrong: give each a label of its own."
+)
 _WHOLE = "The value of all samples, also of those that `focus`, `ignore` and `hide` left out."
 
 
@@ -49,6 +52,12 @@ class ValuesBasis(_Answer):
     since_start: bool = Field(
         description="Whether there is one snapshot of each instance, so that values count from its start on."
     )
+    mixed: bool = Field(
+        description=(
+            "Whether so many restarts are seen that several processes seem to have the same labels: what they"
+            " hold is averaged then, and what they count is too much."
+        )
+    )
     text: str = Field(description="The same in words; empty for an amount.")
 
     @classmethod
@@ -63,6 +72,7 @@ class ValuesBasis(_Answer):
             begin=None if is_amount else format_time(basis.begin),
             end=None if is_amount else format_time(basis.end),
             since_start=basis.is_since_start,
+            mixed=basis.is_mixed,
             text=_words(basis, sample_type),
         )
 
@@ -70,19 +80,20 @@ class ValuesBasis(_Answer):
 def _words(basis: Basis, sample_type: ValueType) -> str:
     if basis.kind == "amount":
         return ""
+    hint = _MIXED if basis.is_mixed else ""
     begin, end = (format_time(nanos)[:16].replace("T", " ") for nanos in (basis.begin, basis.end))
     of = _counted(basis.instances, "instance")
     snapshots = _counted(basis.snapshots, "snapshot")
     if basis.kind == "state":
         return (
             f"Mean over {snapshots} from {begin} to {end} UTC: the mean over time of each instance, summed"
-            f" over {of}."
+            f" over {of}.{hint}"
         )
     counted = "Allocated" if sample_type.type.startswith(b"alloc") else "Counted"
     if basis.is_since_start:
         return f"{counted} since the start of the program: there is one snapshot of each of {of}."
     restarts = f" and {_counted(basis.restarts, 'restart')}" if basis.restarts else ""
-    return f"{counted} between {begin} and {end} UTC, summed over {of}, by {snapshots}{restarts}."
+    return f"{counted} between {begin} and {end} UTC, summed over {of}, by {snapshots}{restarts}.{hint}"
 
 
 def _counted(number: int, what: str) -> str:

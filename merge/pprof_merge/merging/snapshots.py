@@ -41,6 +41,8 @@ KINDS: Sequence[tuple[re.Pattern[bytes], Kind]] = (
 _GO = re.compile(rb"alloc_(?:objects|space)|contentions|delay|goroutine|threadcreate")
 # How many usual intervals an instance may be silent and still hold what it held before.
 _MOST_MISSED = 5
+# The largest integer of 64 bits that is one of 53 bits, too.
+_LARGEST = float((1 << 63) - (1 << 10))
 
 
 def kinds_of(header: Header, *, is_counted_since_start: bool) -> dict[ValueType, Kind]:
@@ -180,7 +182,7 @@ class Snapshots:
         edges = np.zeros((n_steps + 1, values.shape[1]))
         np.add.at(edges, begins, held)
         np.subtract.at(edges, ends, held)
-        return np.rint(np.cumsum(edges[:-1], axis=0)).astype(np.int64)
+        return _whole(np.rint(np.cumsum(edges[:-1], axis=0)))
 
     def _means(self, steps: Int64s) -> Spans:
         """Return the spans of a state, given the step of each snapshot (m,)."""
@@ -238,16 +240,15 @@ class SnapshotSums:
 
     def __init__(self, kinds: Sequence[Kind], factors: Floats) -> None:
         self._factors = factors
-        self._is_state = np.array([kind == "state" for kind in kinds], np.bool_)
-        self._exact, self._means = PlainSums(), np.zeros((0, 0))
+        self._states = [column for column, kind in enumerate(kinds) if kind == "state"]
+        self._exact, self._means = PlainSums(), np.zeros((0, len(self._states)))
         self._n_added = 0
 
     def resize(self, n_stacks: int, n_types: int) -> None:
         """See `Sums`."""
         self._exact.resize(n_stacks, n_types)
-        means = np.zeros((n_stacks, n_types))
-        if len(self._means):
-            means[: len(self._means)] = self._means
+        means = np.zeros((n_stacks, len(self._states)))
+        means[: len(self._means)] = self._means
         self._means = means
 
     def add(self, chunk: Chunk) -> None:
@@ -255,10 +256,11 @@ class SnapshotSums:
         counts = np.diff(chunk.offsets)
         factors = self._factors[self._n_added : self._n_added + len(counts)]
         self._n_added += len(counts)
-        for column, is_state in enumerate(self._is_state.tolist()):
+        for column in range(chunk.values.shape[1]):
             repeated = np.repeat(factors[:, column], counts)
-            if is_state:
-                np.add.at(self._means[:, column], chunk.stacks, chunk.values[:, column] * repeated)
+            if column in self._states:
+                means = self._means[:, self._states.index(column)]
+                np.add.at(means, chunk.stacks, chunk.values[:, column] * repeated)
             else:
                 values = chunk.values[:, column] * repeated.astype(np.int64)
                 self._exact.add_column(column, chunk.stacks, values)
@@ -266,8 +268,8 @@ class SnapshotSums:
     def take(self, stacks: Ints) -> Int64s:
         """See `Sums`. States are rounded so that those of all stacks add up to their rounded sum."""
         sums = self._exact.take(stacks).copy()
-        for column in np.flatnonzero(self._is_state).tolist():
-            sums[:, column] = _rounded(self._means[stacks, column])
+        for row, column in enumerate(self._states):
+            sums[:, column] = _rounded(self._means[stacks, row])
         return sums
 
 
@@ -276,7 +278,12 @@ def _rounded(means: Floats) -> Int64s:
     floors = np.floor(means)
     n_up = int(np.rint(means.sum()) - floors.sum())
     floors[np.argsort(floors - means, kind="stable")[: max(n_up, 0)]] += 1
-    return floors.astype(np.int64)
+    return _whole(floors)
+
+
+def _whole(means: Floats) -> Int64s:
+    """Return whole numbers as such; those beyond 63 bits are as large as can be."""
+    return np.clip(means, -_LARGEST, _LARGEST).astype(np.int64)
 
 
 class _Counts:

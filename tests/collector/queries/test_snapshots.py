@@ -13,7 +13,7 @@ from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.pushing import assert_pushed, one, push
 from tests.collector.queries.test_queries import asked, store
-from tests.collector.routes.test_querier_reads import drawn, points
+from tests.collector.routes.test_querier_reads import drawn, points, stacktraces
 from tests.collector.visitor import Visitor
 from tests.faults.stacks import DAY
 from tests.merge.stacked import heap_of
@@ -217,6 +217,30 @@ def test_a_single_snapshot_is_what_there_is_since_the_start(fleet: Server) -> No
     top = asked(fleet, "/v1/top", service="single", type="heap", sample_type="alloc_space")
     assert (top["total"], top["basis"]["since_start"]) == (120 * MIB, True)
     assert top["basis"]["text"].startswith("Allocated since the start of the program")
+    # Grafana asks what came in a range of time.
+    query = {
+        "profile_typeID": "heap:alloc_space:bytes:space:bytes",
+        "label_selector": '{service_name="single"}',
+    }
+    assert points(fleet, **query, **times()) == {}
+    assert stacktraces(fleet, query["label_selector"], query["profile_typeID"]) is None
+    held = "heap:inuse_space:bytes:space:bytes"
+    assert drawn(fleet, query["label_selector"], held).total == 50 * MIB
+
+
+def test_processes_with_the_same_labels_are_told_of(fleet: Server) -> None:
+    for at in range(6):
+        for second, count in ((0, 1000), (20, 5)):
+            profile = heap_of(
+                {"main;cache": (1, count + at, 1, 8)}, time_nanos=BEGIN + at * MINUTE + second * 10**9
+            )
+            store(fleet, profile, service="same", type="heap")
+    for sample_type in ("inuse_space", "alloc_space"):
+        basis = asked(fleet, "/v1/top", service="same", type="heap", sample_type=sample_type)["basis"]
+        assert basis["mixed"]
+        assert basis["text"].endswith("which makes this wrong: give each a label of its own.")
+    two = asked(fleet, "/v1/top", service="two", type="heap", sample_type="alloc_space")
+    assert not two["basis"]["mixed"]
 
 
 def test_goroutines_and_threads_are_held(fleet: Server) -> None:

@@ -228,6 +228,15 @@ def test_amounts_are_added_up_as_in_a_merge(every: list[dict[str, int]]) -> None
     assert encode(collection.merge_snapshots(numbers, snapshots, kinds)) == encode(collection.merge(numbers))
 
 
+def test_what_64_bits_cant_hold_is_as_large_as_can_be() -> None:
+    most = (1 << 63) - 1
+    taken = [Taken(instance, 1, held(most)) for instance in range(3)]
+    assert totals(shown(taken))[3] > most - 2000
+    _, snapshots = collected(taken)
+    steps, sums = np.zeros(3, np.int64), np.full((3, 1), most)
+    assert snapshots.in_steps("state", sums, steps, 1)[0, 0] > most - 2000
+
+
 def header(*names: bytes, duration: int = 0) -> Header:
     return Header(tuple(ValueType(name, b"count") for name in names), duration_nanos=duration)
 
