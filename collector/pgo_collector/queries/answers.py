@@ -451,6 +451,15 @@ class FleetRow(_Named):
     services: list[FleetValue] = Field(description="The services with the largest values, at most 10.")
 
 
+class FleetCounts(_Answer):
+    """The number of services that an overview is of, and how many of them have news."""
+
+    services: int
+    changed: int = Field(description="How many have a `change`.")
+    stopped: int = Field(description="How many have stopped.")
+    release_due: int = Field(description="How many have a `release_due`.")
+
+
 class FleetOverview(_Answer):
     """Two weeks of the fleet: the services that measure what most do, of the 100 that sent last."""
 
@@ -463,7 +472,10 @@ class FleetOverview(_Answer):
         description="The services that nothing is said of, since their profiles take too much memory."
     )
     unseen: int = Field(description="The number of services beyond the 100.")
-    services: list[FleetService] = Field(description="The services, the largest total of this week first.")
+    counts: FleetCounts = Field(description="The numbers of all these services, whatever `search` is.")
+    services: list[FleetService] = Field(
+        description="The services whose names contain `search`, the largest total of this week first."
+    )
     functions: list[FleetRow]
     packages: list[FleetRow]
 

@@ -26,6 +26,7 @@ from pgo_collector.model.series import Scope, Series
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.answers import (
     FleetChange,
+    FleetCounts,
     FleetOverview,
     FleetRelease,
     FleetRow,
@@ -76,6 +77,7 @@ class Overviews:
         chosen = most_common(types) if types else None
         found = {name: surveys[name] for name in latest if types.get(name) == chosen}
         basis = reduce(Basis.joined, [survey.basis for survey in found.values()], ADDED_UP)
+        services = _services({name: visible[name] for name in found}, found, due, now)
         return FleetOverview(
             sample_type=None if chosen is None else SampleType.of(chosen),
             basis=None if chosen is None else ValuesBasis.of(basis, chosen),
@@ -85,7 +87,8 @@ class Overviews:
             + sum(visible[name].blobs for name in too_large),
             too_large=too_large,
             unseen=len(visible) - len(latest),
-            services=_services({name: visible[name] for name in found}, found, due, now, search),
+            counts=_counts(services),
+            services=[each for each in services if _is_found(each.service, search)],
             functions=_rows(found, "function", n_rows, search),
             packages=_rows(found, "package", n_rows, search),
         )
@@ -131,13 +134,9 @@ class Overviews:
 
 
 def _services(
-    extents: dict[str, Extent],
-    surveys: dict[str, Survey],
-    due: dict[str, FleetRelease],
-    now: int,
-    search: str,
+    extents: dict[str, Extent], surveys: dict[str, Survey], due: dict[str, FleetRelease], now: int
 ) -> list[FleetService]:
-    """Return the services whose names contain a text, the largest total of this week first."""
+    """Return the services, the largest total of this week first."""
     found = []
     for service, survey in surveys.items():
         found.append(
@@ -155,7 +154,16 @@ def _services(
             )
         )
     found.sort(key=lambda each: (-each.total, -each.base_total, each.service))
-    return [each for each in found if _is_found(each.service, search)]
+    return found
+
+
+def _counts(services: Sequence[FleetService]) -> FleetCounts:
+    return FleetCounts(
+        services=len(services),
+        changed=sum(each.change is not None for each in services),
+        stopped=sum(each.stopped for each in services),
+        release_due=sum(each.release_due is not None for each in services),
+    )
 
 
 def _change(change: Change) -> FleetChange:

@@ -54,6 +54,16 @@ def direction(difference: float) -> str:
     return {"+": "up", "\N{MINUS SIGN}": "down"}.get(points(difference)[0], "")
 
 
+def nothing_in(total: int, whole: int, sample_type: SampleType) -> str:
+    """Return why there is nothing to show if a total is 0, else ""; `whole` is the total without filters."""
+    if total:
+        return ""
+    name = cut(sample_type.type, 40)
+    if whole:
+        return f"The filters leave no stack with a value of {name}."
+    return f"All values of {name} in these profiles are 0."
+
+
 def age(time_nanos: int, now_nanos: int) -> str:
     """Return how long ago a time was: `3 days ago`. Both times are Unix times in ns."""
     seconds = max(0, (now_nanos - time_nanos) // 10**9)

@@ -13,7 +13,7 @@ from pprof_merge.analysis import FlameGraph, Frame, Grouping, function_in, packa
 
 from pgo_collector.queries.answers import SampleType
 from pgo_collector.queries.flames import Flame, key_text
-from pgo_collector.ui.amounts import amount, cut, percent, points, short, short_line
+from pgo_collector.ui.amounts import amount, cut, nothing_in, percent, points, short, short_line
 
 ROW_HEIGHT = 22  # pixels; a box is one pixel lower
 _COLOURS = 24
@@ -66,6 +66,7 @@ class Drawing:
     `root` is the name of the call that the graph is zoomed to, empty for the whole; `root_share` is its share
     of the whole. `matched` is the share of the stacks that the search found, in `n_matches` names. `part` is
     the share of the whole in all that was measured: less than 1 if patterns have left something out.
+    `nothing` says why there is nothing to draw, and is empty if there is something.
     """
 
     boxes: list[Box]
@@ -76,12 +77,15 @@ class Drawing:
     matched: float
     n_matches: int
     part: float
+    nothing: str
 
 
 def drawing_of(flame: Flame, search: str, look: Look = _PLAIN) -> Drawing:
     """Return the drawing of a flame graph; `search` is the text that was searched for."""
     graph = flame.graph
-    drawer = _Drawer(graph, SampleType.of(flame.sample_type), look)
+    sample_type = SampleType.of(flame.sample_type)
+    nothing = nothing_in(int(abs(graph.size[0]).max()), flame.whole, sample_type)
+    drawer = _Drawer(graph, sample_type, look, nothing)
     boxes = drawer.boxes(is_search=bool(search))
     last = max(box.row for box in boxes)
     return Drawing(
@@ -93,11 +97,13 @@ def drawing_of(flame: Flame, search: str, look: Look = _PLAIN) -> Drawing:
         matched=flame.matched_share,
         n_matches=graph.n_matches,
         part=share_of(int(graph.size[0, 0]), flame.whole),
+        nothing=nothing,
     )
 
 
 class _Drawer:
-    def __init__(self, graph: FlameGraph, sample_type: SampleType, look: Look) -> None:
+    def __init__(self, graph: FlameGraph, sample_type: SampleType, look: Look, nothing: str) -> None:
+        self._all = nothing or "all"
         self._graph = graph
         self._look = look
         self._sample_type = sample_type
@@ -114,7 +120,7 @@ class _Drawer:
         matches = graph.is_match.tolist()
         below = [node for node in range(root, len(keys)) if node not in self._callers]
         for node in below:
-            part = weights[node] * scale / 100
+            part = weights[node] * scale / 100 if node != root else 1.0
             colour = self._colour(node)
             if is_search:
                 colour += " hit" if matches[node] else " miss"
@@ -185,7 +191,7 @@ class _Drawer:
 
     def _name(self, node: int, *, is_short: bool = True) -> str:
         if not node:
-            return "all"
+            return self._all
         name = self._graph.names[node]
         if not is_short:
             return cut(name, _MAX_TITLE)

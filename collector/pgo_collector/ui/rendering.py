@@ -47,6 +47,7 @@ class Rendering:
         self._templates.filters.update({filter_.__name__: filter_ for filter_ in _FILTERS})
         self._templates.globals["assets"] = version_of_assets()
         self._templates.globals["link_of_name"] = link_of_name
+        self._templates.globals["nothing_in"] = amounts.nothing_in
         self._templates.globals["bulk"] = bulk
 
     async def page(

@@ -100,7 +100,7 @@ def test_the_services_come_in_pages(server: Server) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_every_page_says_how_fresh_and_representative_it_is(site: Visitor, path: str) -> None:
     text = site.page(f"/ui/services/shop{path}").text
-    for fact in ("Newest", "Oldest", "Profiles 3", "Hosts 2", "Versions 2", "Samples 6"):
+    for fact in ("Newest", "Oldest", "Profiles 3", "Hosts 2", "Versions 2", "Stacks 6"):
         assert fact in text
 
 

@@ -51,6 +51,7 @@ def live_routes(sources: Sources) -> Routes:
             drawing = await asyncio.to_thread(drawing_of, flame, shown.view.search, look)
             values = shown.values(flame, drawing, look)
             times = {"from": format_time(newest), "to": format_time(newest + 1), "last": None}
+            values["shown"] = await asyncio.to_thread(sources.summaries.summary, only)
             values["svg"] = selected.links.with_all("flame.svg", **times)
         return await service_page(
             request,

@@ -63,7 +63,10 @@ async def service_page(
     status: HTTPStatus = HTTPStatus.OK,
     **values: Any,
 ) -> Response:
-    """Return a page of a service; the template also gets `values`."""
+    """Return a page of a service; the template also gets `values`.
+
+    Its facts are those of the selected profiles, or of those that are `shown`, if it shows only some.
+    """
     now, offered = time.time_ns(), list[Comparison]()
     bar = await selection_bar(
         request, sources.summaries, selected.selection, selected.links, sources.label_values
@@ -84,6 +87,7 @@ async def service_page(
         links=selected.links,
         stored=selected.stored,
         summary=selected.summary,
+        shown=values.pop("shown", selected.summary),
         has_speedscope=sources.has_speedscope,
         tracked=_tracked_type(selected),
         now=now,

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from pgo_collector.catalog.inventory import Inventory, StoredService
 from pgo_collector.catalog.summaries import INSTANCE, VERSION
+from pgo_collector.engine.surveys import MOST_NAMES
 from pgo_collector.errors import WorkerUnavailable
 from pgo_collector.http.auth import context_of
 from pgo_collector.http.parameters import decode_cursor, encode_cursor, search_of
@@ -27,8 +28,8 @@ from pgo_collector.ui.sources import Sources
 
 _PAGE_SIZE = 50
 _DAYS = 14
-_MOST_NAMES = 15
-_MOST_CHANGES = 8
+_MOST_ROWS = 15
+_MOST_NEWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,9 @@ def services_routes(sources: Sources) -> Routes:
             problem=problem,
             plot=overview and fleet_plot_of(overview),
             search=search,
+            type=type_of(request),
+            most=_MOST_NEWS,
+            most_names=MOST_NAMES,
             changed=[] if overview is None else _changed(overview),
             week_ago=format_time(now - now % 10**9 - 7 * DAY_NANOS),
             following=following,
@@ -87,7 +91,7 @@ async def _overview(
     """Return the overview of the services in the scope; if there is none, None and why."""
     selection = Selection(EVERY_SERVICE, type_of(request))
     try:
-        return await sources.overviews.make(selection, scope, _MOST_NAMES, search), ""
+        return await sources.overviews.make(selection, scope, _MOST_ROWS, search), ""
     except WorkerUnavailable as error:
         return None, str(error)
 
@@ -95,7 +99,7 @@ async def _overview(
 def _changed(overview: FleetOverview) -> list[tuple[str, FleetChange]]:
     """Return the services with a change, the largest first."""
     found = [(each.service, each.change) for each in overview.services if each.change is not None]
-    return sorted(found, key=lambda each: -abs(each[1].difference))[:_MOST_CHANGES]
+    return sorted(found, key=lambda each: -abs(each[1].difference))
 
 
 def _services(inventory: Inventory, scope: Scope, after: str, search: str) -> list[StoredService]:
