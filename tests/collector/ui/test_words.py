@@ -1,4 +1,4 @@
-"""The words of pages for an absence or a number: whether it is of the filter or the fleet, and of what it is."""
+"""The words of pages for an absence or a number: whether it is of the filter or of the fleet."""
 
 from __future__ import annotations
 
