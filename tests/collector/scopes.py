@@ -394,6 +394,7 @@ _VALUES: Mapping[str, Callable[[Words, Random], str]] = {
     **{name: _of_schema(name) for name in PARAMETERS},
     "service": _service,
     "base_service": _service,
+    "trim_path": lambda _, random: random.choice(("", "/src", "/home:/src")),
     "weights": lambda known, random: random.choice(("", f"shop:2,{known.any(random).service}:1")),
     "type": _type,
     "labels": _labels,

@@ -55,9 +55,9 @@ def go_tree(text: str) -> dict[str, Peek]:
     return found
 
 
-def go_lines(profile: bytes, folder: Path) -> dict[str, tuple[int, int]]:
+def go_lines(profile: bytes, folder: Path, *options: str) -> dict[str, tuple[int, int]]:
     """Return (flat, cumulative) in ns of each `function file:line`."""
-    text = pprof(profile, folder, "-top", "-lines", "-sample_index=cpu", "-unit=ns")
+    text = pprof(profile, folder, "-top", "-lines", "-sample_index=cpu", "-unit=ns", *options)
     rows = ((_NOTE.sub("", name), int(flat), int(cum)) for flat, cum, name in _TOP.findall(text))
     return {name: (flat, cum) for name, flat, cum in rows}
 

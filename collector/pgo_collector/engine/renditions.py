@@ -52,8 +52,9 @@ NO_BINARIES = BinaryChoice()
 @dataclass(frozen=True, slots=True)
 class Rendition:
     """A format, the weights of the merge's profiles, and what is done to the merge before it is written: its
-    samples outside a range of latencies are left out, patterns choose by names, and rules are applied. The
-    format llvm may take a program to help. With `every_label`, samples keep the labels that number requests.
+    samples outside a range of latencies are left out, patterns choose by names, and rules are applied. Paths
+    are without the folders of `trim_path`. The format llvm may take a program to help. With `every_label`,
+    samples keep the labels that number requests.
     """
 
     format: Format
@@ -63,6 +64,7 @@ class Rendition:
     patterns: NamePatterns = ALL_NAMES
     binaries: BinaryChoice = NO_BINARIES
     every_label: bool = False
+    trim_path: tuple[str, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -73,6 +75,7 @@ class Rendition:
             and self.weighting.is_plain
             and self.latencies.is_everything
             and self.patterns.is_everything
+            and not self.trim_path
         )
 
     @property

@@ -25,6 +25,7 @@ from pprof_merge.analysis import (
     overlap,
     parse_symbols,
     report,
+    with_trimmed_paths,
 )
 from pprof_merge.arrays import Int64s
 from pprof_merge.codec import StepTimes, encode_pieces, summaries
@@ -313,7 +314,7 @@ def _write_rendition(
         with span("engine", f"convert to {rendition.format.name}"):
             shown = as_shown(profile) if rendition.format.is_view else profile
             focused = rendition.patterns.apply(focus_latency(shown, rendition.latencies))
-            ruled = apply_rules(focused, rendition.rules)
+            ruled = with_trimmed_paths(apply_rules(focused, rendition.rules), rendition.trim_path)
             binary = chosen_binary(ruled, rendition.binaries)
             written = write_pieces(part, written_pieces(ruled, rendition, binary, budget))
             return written, None if binary is None else binary.build_id

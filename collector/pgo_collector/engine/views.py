@@ -26,6 +26,7 @@ from pprof_merge.analysis import (
     focus_latency,
     shown_name,
     totals_of,
+    with_trimmed_paths,
 )
 from pprof_merge.arrays import Int64s
 from pprof_merge.heap import trim_after
@@ -365,7 +366,8 @@ def _merged(inputs: ViewInputs, focus: Focus) -> _Merged | None:
         return None
     profile = inputs.merge()
     some = as_shown(focus_latency(profile, focus.latencies))
-    return _Merged(focus.patterns.apply(some), column, int(totals_of(some)[column]))
+    chosen = with_trimmed_paths(focus.patterns.apply(some), focus.trim_path)
+    return _Merged(chosen, column, int(totals_of(some)[column]))
 
 
 def read_stacks(part: Path) -> WeighedStacks:

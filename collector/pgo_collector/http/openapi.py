@@ -23,7 +23,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 SELECTION = ("service", "type", "labels", "from", "to", "last")
 LATENCIES = ("latency_from", "latency_to")
-PATTERNS = ("focus", "ignore", "hide")
+PATTERNS = ("focus", "ignore", "hide", "trim_path")
 # The part of the selected profiles that a question is about.
 FOCUS = (*LATENCIES, "sample_type", *PATTERNS)
 BASE = ("base_service", "base_labels", "base_from", "base_to", "base_last")

@@ -68,6 +68,10 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         )),
         "ignore": (_TEXT, "Leave out samples with such a name, as `-ignore` does."),
         "hide": (_TEXT, "Leave out frames with such a name, as `-hide` does; their values stay."),
+        "trim_path": (_TEXT, (
+            "`/home/ci/build:/src`: show paths of files without the first of these folders that they are in,"
+            " as `go tool pprof -trim_path` does."
+        )),
         "recursion": (_choice("keep", "collapse"), "`collapse`: of a name that calls itself, take one call."),
         "root": (_TEXT, "The `key` of a call: return what is below it, and its callers. Default: the whole."),
         "sample_type": (_TEXT, (

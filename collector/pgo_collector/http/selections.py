@@ -18,7 +18,7 @@ from starlette.requests import Request
 from pgo_collector.errors import NoSuchWeighting, ParameterInvalid, UnknownFormat
 from pgo_collector.http.auth import context_of
 from pgo_collector.http.routing import first_values
-from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
+from pgo_collector.model.name_patterns import ALL_NAMES, LONGEST_PATTERN, NamePatterns
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.model.selection import Focus, Matcher, Selection
 from pgo_collector.model.series import (
@@ -200,6 +200,18 @@ def patterns_of(request: Request) -> NamePatterns:
     return patterns
 
 
+def trim_path_of(request: Request) -> tuple[str, ...]:
+    """Return the folders that are left out of paths: `trim_path`. Raises ParameterInvalid."""
+    text = first_values(request).get("trim_path") or ""
+    folders = tuple(text.split(":")) if text else ()
+    if len(text) > LONGEST_PATTERN or len(folders) > _MOST_MATCHERS:
+        raise ParameterInvalid(
+            f"trim_path: give up to {_MOST_MATCHERS} folders, with `:` between them, of up to"
+            f" {LONGEST_PATTERN:,} characters together"
+        )
+    return folders
+
+
 def format_named(name: str) -> Format:
     """Return the format with this name. Raises UnknownFormat."""
     try:
@@ -233,11 +245,11 @@ def sample_type_of(request: Request) -> str:
 
 def focus_of(request: Request) -> Focus:
     """Return the part of the selected profiles that a request is about: `latency_from`, `latency_to`,
-    `sample_type`, `focus`, `ignore` and `hide`.
+    `sample_type`, `focus`, `ignore`, `hide` and `trim_path`.
 
     Raises ParameterInvalid.
     """
-    return Focus(latencies_of(request), sample_type_of(request), patterns_of(request))
+    return Focus(latencies_of(request), sample_type_of(request), patterns_of(request), trim_path_of(request))
 
 
 def _latency(parameter: str, text: str) -> int:

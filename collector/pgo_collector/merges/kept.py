@@ -75,6 +75,7 @@ def fingerprint_of(blobs: str, rendition: Rendition) -> str:
         str(weighting.services),
         str(tuple(rendition.latencies)),
         str(tuple(rendition.patterns)),
+        str(rendition.trim_path),
         f"{programs}{'!' if binaries.is_named else ''}",
         str(rendition.every_label),
     )

@@ -70,6 +70,8 @@ class Selection:
 class Focus(NamedTuple):
     """The part of the selected profiles that a question is about: latencies, one sample type, and names.
 
+    Paths of files are shown without the folders of `trim_path`.
+
     The sample type has a name. Without one, or for profiles that don't have it, it is the one that `go tool
     pprof` shows.
     """
@@ -77,6 +79,7 @@ class Focus(NamedTuple):
     latencies: LatencyRange = ALL_LATENCIES
     sample_type: str = ""
     patterns: NamePatterns = ALL_NAMES
+    trim_path: tuple[str, ...] = ()
 
 
 # All latencies and names, and the usual sample type.

@@ -30,6 +30,7 @@ from pgo_collector.http.selections import (
     latencies_of,
     merged_selection_of,
     patterns_of,
+    trim_path_of,
     weighting_named,
     weights_of,
 )
@@ -73,7 +74,7 @@ def merge_routes(
         weights = weights_of(request, selection.service)
         weighting = weighting_named(given.get("weight"), given.get("half_life"), weights)
         latencies, patterns = latencies_of(request), patterns_of(request)
-        every_label = every_label_of(request)
+        every_label, trim_path = every_label_of(request), trim_path_of(request)
         combines = given.get("and_combine") == "true"
         if combines and not (weighting.is_plain and latencies.is_everything and patterns.is_everything):
             raise CombineWeighted(
@@ -82,6 +83,8 @@ def merge_routes(
             )
         if combines and is_several(selection.service):
             raise ParameterInvalid("and_combine: each service is combined by itself; give one service")
+        if combines and trim_path:
+            raise ParameterInvalid("trim_path: a combine stores whole paths; leave out one of the two")
         if combines and every_label:
             raise ParameterInvalid(
                 "sample_labels=all: a combine stores the usual merge; leave out one of the two"
@@ -92,7 +95,7 @@ def merge_routes(
             helped = await binaries.choice(selection.service, wanted.name, given.get("binary") or None)
         elif given.get("binary"):
             raise ParameterInvalid(f"binary: it needs format={HELPED_FORMAT}")
-        rendition = Rendition(wanted, ruled, weighting, latencies, patterns, helped, every_label)
+        rendition = Rendition(wanted, ruled, weighting, latencies, patterns, helped, every_label, trim_path)
         make = merges.combine if combines else merges.current
         made = await make(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)

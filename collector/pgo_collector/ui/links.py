@@ -73,8 +73,8 @@ class Links:
         links = cls(site_of(request), context_of(request).service, page, selected, kept, most)
         if not links.fits():
             raise ParameterInvalid(
-                f"labels, focus, ignore, hide: together they have over {most:,} characters in a link"
-                " (PGOF_SELECTION_CHARACTERS); use fewer"
+                f"labels, focus, ignore, hide, trim_path: together they have over {most:,} characters in a"
+                " link (PGOF_SELECTION_CHARACTERS); use fewer"
             )
         return links
 

@@ -8,7 +8,8 @@ the lines that LLVM's read, and `call_edges` has them as arrays; `edge_overlap`,
 `build_report` build on it. `function_use` is what one function takes, from its callers to its lines.
 `rules` removes functions from a profile, `focus` keeps some of its samples or frames, and `sample_types`
 some of its values; `shown` makes it ready for views, which have demangled names (`demangling`, by
-`short_names`) and not the `dropped_frames` that the profile itself wants left out. `gain` says what a
+`short_names`) and not the `dropped_frames` that the profile itself wants left out. `trimmed_paths` cuts
+off where files were built. `gain` says what a
 build can be expected to gain. `units` knows what the units of values are.
 
 Others use the names in `__all__`, which are imported on first use.
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
     from pprof_merge.analysis.totals import totals_of
+    from pprof_merge.analysis.trimmed_paths import with_trimmed_paths
     from pprof_merge.analysis.units import Unit, unit_called
     from pprof_merge.analysis.weighed_stacks import WeighedStacks
 
@@ -74,6 +76,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     # A profile as views show it, and the name of a function there.
     "as_shown",
     "shown_name",
+    "with_trimmed_paths",
     # Flame graphs, and the stacks that they are made from.
     "FlameGraph",
     "FlameView",
@@ -145,6 +148,7 @@ __getattr__ = on_first_use(
         "timeline": ["Timeline"],
         "top_table": ["TopOrder", "TopSum", "TopTable"],
         "totals": ["totals_of"],
+        "trimmed_paths": ["with_trimmed_paths"],
         "units": ["Unit", "unit_called"],
         "weighed_stacks": ["WeighedStacks"],
     },

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pprof_merge.analysis.shown import as_shown
+from pprof_merge.analysis.trimmed_paths import usually_trimmed
 from pprof_merge.arrays import Bools, Int32s, Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import offsets_of, spans, take_rows
@@ -201,7 +202,9 @@ def _function_frames(profile: Profile, frames: dict[Frame, int]) -> list[int]:
     functions, texts = profile.functions, _Texts(profile.strings)
     columns = (functions.name.tolist(), functions.filename.tolist(), functions.start_line.tolist())
     return [
-        frames.setdefault(Frame(texts[name], texts[file], line), len(frames)) if texts[name] else -1
+        frames.setdefault(Frame(texts[name], usually_trimmed(texts[file]), line), len(frames))
+        if texts[name]
+        else -1
         for name, file, line in zip(*columns, strict=True)
     ]
 

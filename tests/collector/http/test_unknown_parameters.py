@@ -33,6 +33,7 @@ ALL = {
     "weight",
     "half_life",
     "weights",
+    "trim_path",
     "sample_labels",
     "and_combine",
 }
