@@ -66,7 +66,6 @@ class Drawing:
     `root` is the name of the call that the graph is zoomed to, empty for the whole; `root_share` is its share
     of the whole. `matched` is the share of the stacks that the search found, in `n_matches` names. `part` is
     the share of the whole in all that was measured: less than 1 if patterns have left something out.
-    `nothing` says why there is nothing to draw, and is empty if there is something.
     """
 
     boxes: list[Box]
@@ -77,7 +76,6 @@ class Drawing:
     matched: float
     n_matches: int
     part: float
-    nothing: str
 
 
 def drawing_of(flame: Flame, search: str, look: Look = _PLAIN) -> Drawing:
@@ -97,7 +95,6 @@ def drawing_of(flame: Flame, search: str, look: Look = _PLAIN) -> Drawing:
         matched=flame.matched_share,
         n_matches=graph.n_matches,
         part=share_of(int(graph.size[0, 0]), flame.whole),
-        nothing=nothing,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.recorded_traces import put_traces
 from tests.collector.visitor import Page, Visitor
@@ -24,7 +25,8 @@ NOTHING = "All values of inuse_space in these profiles are 0."
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A fleet in which one service has changed and one has stopped, and one whose heap is of zeros."""
     now = time.time_ns()
-    with Server(tmp_path_factory.mktemp("words")) as server:
+    targets = {"PGOF_CAPTURE_TARGETS": "shop=http://127.0.0.1:9/ new=http://127.0.0.1:9/"}
+    with Server(tmp_path_factory.mktemp("words"), targets) as server:
 
         def submit(service: str, profile: bytes, **query: str) -> None:
             assert server.submit(profile, query={"service": service, **query}).status_code == 204
@@ -39,12 +41,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                 )
                 submit("stopped", steady, labels="instance=a")
         zeros = heap_of({"main.main;main.keep": [5, 80, 0, 0]}, time_nanos=now - DAY)
-        submit("empty", zeros, type="heap")
+        for service in ("empty", "empty-too"):
+            submit(service, zeros, type="heap")
+        submit("allocator", only_allocated(zeros), type="heap")
+        for number in range(10):
+            for age in (9, 10):
+                submit(f"gone{number}", stacked({"main.main": 1}, time_nanos=now - age * DAY), type="other")
         for age in range(3):
             profile = stacked({f"main.main;main.of{age}": 10}, time_nanos=now - age * DAY)
             submit("shop", profile, labels=f"instance=web-{age},version={age}")
         waits = tracked([Events("main;wait", 8 * MS, 3, 30 * MS)], time_nanos=now - DAY)
         submit("db", waits, type="offcpu")
+        submit("idle", tracked([Events("main;wait", 8 * MS, 0, 0)], time_nanos=now - DAY), type="offcpu")
         put_traces(server)
         yield server
 
@@ -52,6 +60,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def visitor(server: Server) -> Visitor:
     return Visitor(server)
+
+
+def only_allocated(heap: bytes) -> bytes:
+    """Return a heap profile without what is in use."""
+    profile = Profile.FromString(heap)
+    del profile.sample_type[2:]
+    for sample in profile.sample:
+        del sample.value[2:]
+    return profile.SerializeToString()
 
 
 def section(page: Page, name: str) -> str:
@@ -96,6 +113,30 @@ def test_the_overview_says_of_which_type_it_is(visitor: Visitor) -> None:
     assert field.attributes["value"] == "heap"
     none = "No service has profiles of the type goroutine of the last two weeks."
     assert none in visitor.page("/ui/", type="goroutine").text
+
+
+def test_the_overview_names_what_measures_something_else_and_says_that_all_is_zero(visitor: Visitor) -> None:
+    text = visitor.page("/ui/", type="heap").text
+    assert "allocator measures something else than inuse_space, and is not in it." in text
+    assert "All that these services measured is 0." in text
+    assert "All that these" not in visitor.page("/ui/").text
+
+
+def test_a_list_that_is_cut_says_so(visitor: Visitor) -> None:
+    page = visitor.page("/ui/", type="other")
+    assert section(page, "Stopped sending").endswith("and 2 more")
+
+
+def test_a_tracker_that_saw_nothing_is_said(visitor: Visitor) -> None:
+    word = "There is no wait in these profiles."
+    assert word in visitor.page("/ui/services/idle/latency", type="offcpu").text
+    assert word not in visitor.page("/ui/services/db/latency", type="offcpu").text
+
+
+def test_a_live_page_without_a_match_is_told_from_one_of_a_new_service(visitor: Visitor) -> None:
+    page = visitor.page("/ui/services/shop/live", 404, labels="instance=none")
+    assert "No profile matches the selection." in page.text
+    assert "There is no profile yet." in visitor.page("/ui/services/new/live", 404).text
 
 
 def test_the_live_page_counts_what_it_shows(visitor: Visitor) -> None:
