@@ -68,11 +68,18 @@ class Export:
         timestamps: int = 0,
         values: Iterable[int] = (),
         mapping: int = 0,
+        *,
         attributes: Attributes | None = None,
+        addresses: Mapping[str, int] | None = None,
     ) -> None:
-        """Add a sample to the last profile; the leaf of its stack comes first."""
+        """Add a sample to the last profile; the leaf of its stack comes first.
+
+        Functions may have addresses by name.
+        """
         sample = self.request.resource_profiles[-1].scope_profiles[-1].profiles[-1].samples.add()
-        sample.stack_index = self.stack(tuple(self.location(frame, mapping) for frame in stack))
+        sample.stack_index = self.stack(
+            tuple(self.location(frame, mapping, (addresses or {}).get(frame[0])) for frame in stack)
+        )
         sample.timestamps_unix_nano.extend(EPOCH + each for each in range(timestamps))
         indexes = self.attributes(attributes or {})
         if self._before:
@@ -113,11 +120,11 @@ class Export:
         )
         return len(table) - 1
 
-    def location(self, frame: Frame, mapping: int) -> int:
-        """Return the index of a location with one line."""
+    def location(self, frame: Frame, mapping: int, address: int | None = None) -> int:
+        """Return the index of a location with one line, at an address or at one of its own."""
         known = self._indexes.get(("location", frame, mapping))
         if known is None:
-            address = 0x401000 + len(self.request.dictionary.location_table)
+            address = address or 0x401000 + len(self.request.dictionary.location_table)
             known = self._indexes["location", frame, mapping] = self.inlined([frame], mapping, address)
         return known
 

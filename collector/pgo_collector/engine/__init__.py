@@ -3,7 +3,7 @@
 The server calls in a worker: `validation`, which checks submitted bodies within a time for each, and
 `pushes`, which takes those of other protocols apart; `tasks`, for merges, reports and releases; `views`,
 `surveys`, `latencies` and `sample_types`, for questions about stored profiles; `binaries` and `start_lines`,
-about programs.
+about programs, with `call_places` for the lines of calls by address.
 
 Inside, `merge_inputs` reads the blobs that a merge needs, which `blob_columns` describes in a few arrays,
 tens of thousands of them; `view_inputs` says how a view brings them together, which isn't always the sum;

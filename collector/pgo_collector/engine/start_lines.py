@@ -1,7 +1,8 @@
 """Start lines: where the functions of a Go program begin, by service and build id.
 
 Workers learn them from the service's stored Go profiles and from symbols that were uploaded, and give them
-to eBPF profiles of the same build, which have names and lines but no start lines. A table only grows, and
+to eBPF profiles of the same build, which have no start lines, and no right lines of callers: those come from
+their addresses (`call_places`). A table only grows, and
 what it says of a function never changes. A profile gets what was known when it was taken: so one that is sent
 twice becomes the same profile twice, whichever collector gets it.
 
@@ -31,6 +32,7 @@ from pprof_merge import LimitExceeded, Limits, Profile, ProfileError, decode
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import STORED_LIMITS
+from pgo_collector.engine.call_places import NO_CODE, SCHEMA, Code, Place, code_in, find_place, put_places
 from pgo_collector.engine.validation import within_body_time
 from pgo_collector.errors import BodyTooLarge, SymbolsUnreadable
 
@@ -118,6 +120,15 @@ class StartLines:
         """Return the function of a name if it is in a file, from one place of an index."""
         with suppress(sqlite3.Error, UnicodeEncodeError):
             return self._find(name, file)
+        return None
+
+    def place(self, address: int, taken: int, *, is_call: bool) -> Place | None:
+        """Return the lines of an address in the program's file, as known for a profile taken at a time.
+
+        None if it isn't known, also if it isn't known to be a call and `is_call`.
+        """
+        with suppress(sqlite3.Error, OverflowError):
+            return find_place(self._database, address, taken, is_call=is_call)
         return None
 
     def _find(self, name: str, file: str) -> Function | None:
@@ -264,31 +275,36 @@ class Additions(NamedTuple):
     most_functions: int
     since: int
 
-    def add(self, found: Mapping[str, Starts], *, is_uploaded: bool) -> list[str]:
-        """Add functions to the tables of their builds; return the names of those tables that have grown.
+    def add(
+        self, found: Mapping[str, Starts], code: Mapping[str, Code] = NO_CODE, *, is_uploaded: bool
+    ) -> list[str]:
+        """Add functions and code to the tables of their builds; return the names of those that have grown.
 
         At most as many builds grow as one upload may have.
         """
         grown = []
         for build_id, starts in islice(found.items(), MOST_BUILD_IDS):
             file = _file(build_id)
-            change = partial(self._grown, starts=starts, is_uploaded=is_uploaded)
+            of_build = code.get(build_id, Code.none())
+            change = partial(self._grown, starts=starts, code=of_build, is_uploaded=is_uploaded)
             if self.storage.update(f"{self.service}/{file}", change):
                 grown.append(file.removesuffix(_SUFFIX))
         return grown
 
-    def _grown(self, table: bytes | None, *, starts: Starts, is_uploaded: bool) -> bytes | None:
-        """Return a table with these functions, too; None if none of them is new."""
+    def _grown(self, table: bytes | None, *, starts: Starts, code: Code, is_uploaded: bool) -> bytes | None:
+        """Return a table with these functions and this code, too; None if none of it is new."""
         try:
-            return self._inserted(table, starts, is_uploaded=is_uploaded)
+            return self._inserted(table, starts, code, is_uploaded=is_uploaded)
         except sqlite3.DatabaseError:  # the table is damaged
-            return self._inserted(None, starts, is_uploaded=is_uploaded)
+            return self._inserted(None, starts, code, is_uploaded=is_uploaded)
 
-    def _inserted(self, table: bytes | None, starts: Starts, *, is_uploaded: bool) -> bytes | None:
+    def _inserted(
+        self, table: bytes | None, starts: Starts, code: Code, *, is_uploaded: bool
+    ) -> bytes | None:
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
             if table:
                 database.deserialize(table)
-            database.executescript(_SCHEMA)
+            database.executescript(_SCHEMA + SCHEMA)
             database.execute(_ENDS.format(""))
             is_whole = _has_ends(database)
             (count,) = database.execute("SELECT count(*) FROM functions").fetchone()
@@ -309,8 +325,10 @@ class Additions(NamedTuple):
             grown = database.total_changes - before
             if grown:
                 _renew_ends(database, changed, self.since, count + grown, is_whole=is_whole)
+            of_places = self.since, self.most_functions
+            has_new_places = put_places(database, code, *of_places, is_uploaded=is_uploaded)
             database.execute("COMMIT")
-            return database.serialize() if grown else None
+            return database.serialize() if grown or has_new_places else None
 
 
 def _renew_ends(
@@ -333,6 +351,7 @@ def learn_start_lines(storage: Storage, blobs: Sequence[str], additions: Additio
     Blobs that can't be read are passed over. Raises StorageFails.
     """
     found: dict[str, Starts] = {}
+    code: dict[str, Code] = {}
     for content in storage.read_all(blobs):
         if isinstance(content, OSError):
             continue
@@ -342,7 +361,10 @@ def learn_start_lines(storage: Storage, blobs: Sequence[str], additions: Additio
             for mapping, function in _functions_in_mappings(profile):
                 if build_id := text_of(profile.mappings.build_id[mapping]):
                     _add_function(profile, text_of, function, found.setdefault(build_id, {}))
-    return additions.add(found, is_uploaded=False)
+            for mapping, of_mapping in code_in(profile, text_of, is_program=False):
+                build_id = text_of(profile.mappings.build_id[mapping])
+                code[build_id] = code.get(build_id, Code.none()) | of_mapping
+    return additions.add(found, code, is_uploaded=False)
 
 
 class AddedSymbols(NamedTuple):
@@ -390,7 +412,10 @@ def add_symbols(body: Path, additions: Additions, limits: Limits) -> AddedSymbol
             f"the symbols have {len(starts):,} functions; the limit is {additions.most_functions:,}"
             " (PGOF_SYMBOLS_FUNCTIONS)"
         )
-    additions.add(dict.fromkeys(builds, starts), is_uploaded=True)
+    code = Code.none()
+    for _, each in code_in(profile, text_of, is_program=not len(profile.samples)):
+        code |= each
+    additions.add(dict.fromkeys(builds, starts), dict.fromkeys(builds, code), is_uploaded=True)
     return AddedSymbols(tuple(builds), len(starts))
 
 

@@ -30,6 +30,7 @@ from pprof_merge.analysis.edge_overlap import (
 from pprof_merge.analysis.gain import NOT_USED, Gain, expected_gain, kept_by_llvm
 from pprof_merge.analysis.outliers import outlier_scores
 from pprof_merge.analysis.rules import Rules, apply_rules
+from pprof_merge.arrays import Floats
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.merging.collection import Collection
@@ -136,14 +137,16 @@ class Joined:
     """The profiles of an eBPF profiler whose functions got start lines that are known of the same build.
 
     They are those with the label `start_lines`: `profiles` is their number, `share` their share of the
-    weight, and `start_lines` the share of their weight that is in functions with a start line. `sources` has
-    the share of the weight that is of profiles with `start_lines=joined`, as `go_profiles`, and with
-    `start_lines=symbols`, as `symbols`.
+    weight, and `start_lines` the share of their weight that is in functions with a start line. `resolved` is
+    the share of their callers, by weight, whose line is known by the address; the others have none, and those
+    without a file, as in the kernel, don't count. `sources` has the share of the weight that is of profiles
+    with `start_lines=joined`, as `go_profiles`, and with `start_lines=symbols`, as `symbols`.
     """
 
     profiles: int
     share: float
     start_lines: float
+    resolved: float
     sources: dict[str, float]
 
 
@@ -325,8 +328,24 @@ def _joined(
         count,
         of_joined / max(total, 1.0),
         known / max(of_joined, 1.0),
+        _resolved(profile, weights),
         {source: weight / max(total, 1.0) for source, weight in by_source.items()},
     )
+
+
+def _resolved(profile: Profile, weights: Floats) -> float:
+    """Return which share of the callers with a file has a line, by the weights (n_samples) of the samples."""
+    samples, lines, functions = profile.samples, profile.locations.lines, profile.functions
+    has_file = np.append([bool(profile.strings[row]) for row in functions.filename.tolist()], False)
+    has_lines = np.diff(lines.offsets) > 0
+    first = np.append(lines.function, -1)[np.where(has_lines, lines.offsets[:-1], -1)]
+    counts = has_file[first]
+    is_known = counts & (np.append(lines.line, 0)[np.where(has_lines, lines.offsets[:-1], -1)] > 0)
+    depths = np.diff(samples.location_offsets)
+    is_caller = np.ones(len(samples.locations), np.bool_)
+    is_caller[samples.location_offsets[:-1][depths > 0]] = False
+    callers, of_callers = samples.locations[is_caller], np.repeat(weights, depths)[is_caller]
+    return float(of_callers[is_known[callers]].sum()) / max(float(of_callers[counts[callers]].sum()), 1.0)
 
 
 def _counts(values: Iterable[frozenset[bytes]]) -> dict[str, int]:

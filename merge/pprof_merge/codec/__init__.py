@@ -16,7 +16,7 @@ from pprof_merge.codec.decoding import (
     summaries,
 )
 from pprof_merge.codec.encoding import compress, encode, encode_pieces
-from pprof_merge.codec.otlp import Conversion
+from pprof_merge.codec.otlp import Conversion, KnownLine
 from pprof_merge.codec.otlp_tables import DictionaryTables, wires_of_samples, without
 from pprof_merge.codec.wire import count_inside, counts_in, messages_in
 
@@ -39,6 +39,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     # Profiles of OpenTelemetry.
     "DictionaryTables",
     "Conversion",
+    "KnownLine",
     "wires_of_samples",
     "without",
 ]

@@ -60,6 +60,9 @@ _WHOLE: Final[i64] = 1 << 40
 LabelOf = Callable[[int], tuple[bytes, bytes, int, bytes] | None]
 FoldedOf = Callable[[int], int]
 MappingOf = Callable[[int], tuple[bytes, int, int, int, int]]
+# A line of a location that is known better than the request says it: the name, the file and the start line of
+# its function, 0 if that isn't known, and the line, 0 for none.
+KnownLine = tuple[bytes, bytes, int, int]
 
 
 @final
@@ -121,8 +124,8 @@ class Conversion:
         self.n_locations: i64 = 0
         self.n_mappings: i64 = 0
         self.n_functions: i64 = 0
-        self.known_ids: dict[tuple[int, int], int] = {}
-        self.start_lines: dict[int, list[int]] = {}
+        self.known_ids: dict[KnownLine, int] = {}
+        self.known: dict[int, list[KnownLine]] = {}
         self.table: StringTable = StringTable([])
         # The file of each function by its id; ten cells for each mapping, as in pprof, and the flags it told.
         self.filenames: vec[i64] = zeros(64)
@@ -136,8 +139,9 @@ class Conversion:
         self.labels: vec[i64] = zeros(64)
         self.some: vec[i64] = zeros(64)
         self.cells: vec[i64] = zeros(5)
-        # How much each location weighs, plus 1; and which locations do.
+        # How much each location weighs, plus 1, and how much as a caller; and which locations do.
         self.hefts: vec[i64] = zeros(0)
+        self.calls: vec[i64] = zeros(0)
         self.weighed: list[int] = []
 
     def read_samples(self, at: i64, end: i64, is_before_1_10: bool) -> None:
@@ -285,11 +289,16 @@ class Conversion:
                 kept += 1
         return kept
 
-    def weights(self) -> list[tuple[int, int]]:
-        """Return each location that the samples have, and how much the samples weigh that have it."""
+    def weights(self) -> list[tuple[int, int, int]]:
+        """Return each location that the samples have, and how much the samples weigh that have it.
+
+        The last number is -1 for one that is only at the end of stacks, else how much those weigh that have
+        it as a caller.
+        """
         self.hefts = hefts = room(self.hefts, self.tables.count(LOCATION))
+        self.calls = calls = room(self.calls, self.tables.count(LOCATION))
         for each in self.weighed:  # by the profile before
-            hefts[each] = 0
+            hefts[each] = calls[each] = 0
         self.weighed = []
         ends, words = self.rows.ends, self.rows.words
         for row in range(self.n_rows):
@@ -303,13 +312,22 @@ class Conversion:
                     self.weighed.append(int(index))
                     hefts[index] = 1  # a sample may weigh nothing
                 hefts[index] += weight
-        return [(each, int(hefts[each]) - 1) for each in self.weighed]
+                if k > 0:
+                    calls[index] += weight + (1 if calls[index] == 0 else 0)
+        return [(each, int(hefts[each]) - 1, int(calls[each]) - 1) for each in self.weighed]
 
-    def location(self, index: i64) -> tuple[int, list[tuple[int, int]]]:
-        """Return the mapping of a location, and the function and line of each of its lines."""
+    def location(self, index: i64) -> tuple[int, int, list[tuple[int, int]]]:
+        """Return the mapping of a location, its address, and the function and line of each of its lines."""
         n: i64 = self.read_location(index)
         lines = [(int(self.some[3 * k]), int(self.some[3 * k + 1])) for k in range(n)]
-        return int(self.cells[1]), lines
+        return int(self.cells[1]), int(self.cells[2]), lines
+
+    def base(self, mapping: i64) -> int:
+        """Return what an address in a mapping is more than its place in the mapped file."""
+        cells = zeros(4)
+        at, end = self.tables.read(MAPPING, mapping)
+        read_scalars(self.data, at, end, cells, 0, 4)
+        return int(wrapped(cells[0] - cells[2]))
 
     def function(self, index: i64) -> tuple[bytes, bytes, int]:
         """Return the name, the file and the start line of a function."""
@@ -320,13 +338,13 @@ class Conversion:
         filename = tables.content(STRING, cells[2]) if cells[2] != 0 else b""
         return name, filename, int(cells[3])
 
-    def begin(self, start_lines: dict[int, list[int]]) -> None:
-        """Begin to write the profile that was read.
+    def begin(self, known: dict[int, list[KnownLine]]) -> None:
+        """Begin to write the profile that was read. Some locations have known lines in place of theirs.
 
-        `start_lines` has those of some locations' functions, line by line, -1 where none is known.
+        One that is known to have none is left out of all stacks.
         """
         self.profile += 1
-        self.start_lines, self.known_ids = start_lines, {}
+        self.known, self.known_ids = known, {}
         self.n_locations = self.n_mappings = self.n_functions = 0
         self.samples.at = self.locations.at = self.functions.at = 0
         self.table = StringTable([])
@@ -369,11 +387,16 @@ class Conversion:
             self.tables.firsts[ATTRIBUTE],
         )
         of_frames: i64 = 0
+        kept: i64 = 0
         for k in range(n):
             if self.ids[first + frames[k]] >> 32 != self.profile:
                 self.write_location(frames[k])
-            frames[k] = self.ids[first + frames[k]] & _ID_BITS
-            of_frames += size_of(frames[k])
+            id_: i64 = self.ids[first + frames[k]] & _ID_BITS
+            if id_ != 0:
+                frames[kept] = id_
+                kept += 1
+                of_frames += size_of(id_)
+        n = kept
         n_labels: i64 = end - begin - 1
         self.labels = labels = room(self.labels, 4 * n_labels)
         of_labels: i64 = 0
@@ -495,20 +518,34 @@ class Conversion:
         return i64(self.folded[attribute])
 
     def write_location(self, index: i64) -> None:
-        """Write a location and what it refers to."""
+        """Write a location and what it refers to. The id of one that is left out is 0."""
         n: i64 = self.read_location(index)
         some, cells = self.some, self.cells
         is_folded = cells[4] != 0
         mapping: i64 = self.write_mapping(cells[1]) if cells[1] != 0 else i64(0)
+        known = self.known.get(int(index)) if self.known else None
+        if known is not None:
+            n = i64(len(known))
+            if n == 0:
+                self.ids[self.tables.entry(LOCATION, index)] = self.profile << 32
+                return
+            self.some = some = room(some, 3 * n)
+            if self.n_lines + n > self.most_lines:
+                self.limits.check("lines", self.n_lines + n)
         self.n_lines += n
-        known: list[int] = self.start_lines.get(int(index), []) if self.start_lines else []
         self.n_locations += 1
         self.ids[self.tables.entry(LOCATION, index)] = self.profile << 32 | self.n_locations
         has_filenames, has_lines = True, True
         size: i64 = 0
         kept: i64 = 0
         for k in range(n):
-            function: i64 = self.write_function(some[3 * k], i64(known[k]) if known else i64(-1))
+            function: i64 = 0
+            if known is None:
+                function = self.write_function(some[3 * k])
+            else:
+                line = known[k]
+                function = self.write_known(line)
+                some[3 * k + 1], some[3 * k + 2] = line[3], 0
             if function == 0:
                 continue
             has_filenames = has_filenames and self.filenames[function] != 0
@@ -570,33 +607,39 @@ class Conversion:
             told[of_told + 2], told[of_told + 3] = lines, inlined
         return self.ids[entry] & _ID_BITS
 
-    def write_function(self, index: i64, start_line: i64) -> i64:
-        """Return the id of a function, which is written if it is new; 0 if it isn't set.
-
-        It begins at `start_line` if that is known, and not -1.
-        """
+    def write_function(self, index: i64) -> i64:
+        """Return the id of a function, which is written if it is new; 0 if it isn't set."""
         if index == 0:
             return 0
         entry: i64 = self.tables.entry(FUNCTION, index)
-        if start_line < 0:
-            if self.ids[entry] >> 32 == self.profile:
-                return self.ids[entry] & _ID_BITS
-        else:
-            given = self.known_ids.get((int(index), int(start_line)))
-            if given is not None:
-                return given
+        if self.ids[entry] >> 32 != self.profile:
+            cells = zeros(5)
+            at, end = self.tables.read(FUNCTION, index)
+            read_scalars(self.data, at, end, cells, 1, 4)
+            for k in range(1, 4):
+                cells[k] = self.string(cells[k])
+            self.ids[entry] = self.profile << 32 | self.put_function(cells)
+        return self.ids[entry] & _ID_BITS
+
+    def write_known(self, line: KnownLine) -> i64:
+        """Return the id of the function of a known line, which is written if it is new."""
+        name, filename, start_line, _ = line
+        function: KnownLine = (name, filename, start_line, 0)
+        known = self.known_ids.get(function)
+        if known is not None:
+            return i64(known)
         cells = zeros(5)
-        at, end = self.tables.read(FUNCTION, index)
-        read_scalars(self.data, at, end, cells, 1, 4)
-        for k in range(1, 4):
-            cells[k] = self.string(cells[k])
+        cells[1], cells[3], cells[4] = self.text(name), self.text(filename), start_line
+        if start_line > 0:
+            cells[2] = cells[1]
+        made: i64 = self.put_function(cells)
+        self.known_ids[function] = int(made)
+        return made
+
+    def put_function(self, cells: vec[i64]) -> i64:
+        """Write a function, whose cells are those of pprof; return its id."""
         self.n_functions += 1
         cells[0] = self.n_functions
-        if start_line < 0:
-            self.ids[entry] = self.profile << 32 | self.n_functions
-        else:
-            self.known_ids[int(index), int(start_line)] = int(self.n_functions)
-            cells[2], cells[4] = cells[1], start_line
         self.filenames = room(self.filenames, self.n_functions + 1)
         self.filenames[self.n_functions] = cells[3]
         self.functions.message(5, cells, 5)

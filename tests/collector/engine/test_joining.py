@@ -40,10 +40,15 @@ from tests.server import Server
 BUILD = "0123456789abcdef"
 # Well after anything was learned.
 LATER = 86_400 * 10**9
+# Where the first functions of a Go profile, and of symbols, have a call: 0x1001 in the file, and the next.
+ADDRESSES = {"main.f": 0x401001, "main.g": 0x401002}
 
 
 def go_profile(**starts: int) -> bytes:
-    """Return a gzipped CPU profile of BUILD with functions that begin at these lines of /src/main.go."""
+    """Return a gzipped CPU profile of BUILD with functions that begin at these lines of /src/main.go.
+
+    Each calls the next on its second line, and the last the first.
+    """
 
     def edit(profile: Profile) -> None:
         def string(text: str) -> int:
@@ -60,7 +65,8 @@ def go_profile(**starts: int) -> bytes:
             profile.location.add(id=id_, mapping_id=1, address=0x401000 + id_).line.add(
                 function_id=id_, line=start + 1
             )
-            profile.sample.add(location_id=[id_], value=[1, 10_000_000])
+            stack = [*range(id_, len(starts) + 1), *range(1, id_)]
+            profile.sample.add(location_id=stack, value=[1, 10_000_000])
 
     return gzip.compress(edited(profile_of("a"), edit), mtime=0)
 
@@ -69,7 +75,7 @@ def ebpf(service: str, stack: list[Frame], taken: int, build: str = BUILD) -> by
     request = Export()
     request.resource({"service.name": service})
     request.profile().time_unix_nano = taken
-    request.sample(stack, timestamps=2, mapping=request.mapping("main", build))
+    request.sample(stack, timestamps=2, mapping=request.mapping("main", build), addresses=ADDRESSES)
     return request.body
 
 
@@ -375,11 +381,19 @@ def test_ebpf_profiles_of_a_known_build_are_for_builds(tmp_path: Path) -> None:
             (b"main.g", b"main.g", b"/src/main.go", 20),
             (b"do_syscall_64", b"", b"", 0),
         }
+        # Callers are on the lines of their addresses, not on those that were sent.
+        assert sorted(line.line for each in profile.location for line in each.line) == [0, 11, 21]
         report = server.ask("/v1/report", service="shop").json()
         assert report["kept_apart"]["profiles"] == 3
         # Two samples of four; their leaf is in the kernel, which has no start lines.
         sources = {"go_profiles": 0.5, "symbols": 0.0}
-        assert report["joined"] == {"profiles": 1, "share": 0.5, "start_lines": 0.0, "sources": sources}
+        assert report["joined"] == {
+            "profiles": 1,
+            "share": 0.5,
+            "start_lines": 0.0,
+            "resolved": 1.0,
+            "sources": sources,
+        }
         assert report["go"]["verdict"] == "used"
         server.restart()  # what was learned is on disk
         assert_exported(export(server, ebpf("shop", stack[:1], later + 1)))

@@ -15,7 +15,7 @@ from pprof_merge import Limits
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited
-from tests.collector.engine.test_joining import BUILD, LATER, ebpf, go_profile
+from tests.collector.engine.test_joining import ADDRESSES, BUILD, LATER, ebpf, go_profile
 from tests.collector.exporting import Export, assert_exported, export
 from tests.collector.pushing import stored
 from tests.cpu_meter import cpu_seconds_for
@@ -30,7 +30,10 @@ BOUNDS = {"PGOF_SYMBOLS_BYTES": "5000", "PGOF_SYMBOLS_FUNCTIONS": "10", "PGOF_SY
 
 
 def symbols(*builds: str, **starts: int) -> bytes:
-    """Return symbols, as bare protobuf, of a program whose functions begin at these lines of /src/main.go."""
+    """Return symbols, as bare protobuf, of a program whose functions begin at these lines of /src/main.go.
+
+    The one named g has a call on its second line.
+    """
     made = Profile(string_table=[b"", b"/src/main.go"])
     for id_, build in enumerate(builds, 1):
         made.mapping.add(id=id_, build_id=len(made.string_table))
@@ -38,6 +41,9 @@ def symbols(*builds: str, **starts: int) -> bytes:
     for id_, (name, line) in enumerate(starts.items(), 1):
         made.function.add(id=id_, name=len(made.string_table), filename=1, start_line=line)
         made.string_table.append(f"main.{name}".encode())
+        if name == "g":
+            address = ADDRESSES["main.g"] - 0x400000
+            made.location.add(id=id_, mapping_id=1, address=address).line.add(function_id=id_, line=line + 1)
     return made.SerializeToString()
 
 
@@ -73,7 +79,13 @@ def test_ebpf_profiles_get_start_lines_from_symbols(tmp_path: Path) -> None:
         assert stored(server, "other") == [("process_cpu", {})]
         report = server.ask("/v1/report", service="shop").json()
         sources = {"go_profiles": 0.0, "symbols": 1.0}
-        assert report["joined"] == {"profiles": 2, "share": 1.0, "start_lines": 1.0, "sources": sources}
+        assert report["joined"] == {
+            "profiles": 2,
+            "share": 1.0,
+            "start_lines": 1.0,
+            "resolved": 1.0,
+            "sources": sources,
+        }
 
 
 @pytest.mark.sqlite

@@ -15,7 +15,7 @@ from pprof_proto import profile_pb2 as pprof
 from pgo_collector.errors import PushInvalid
 from pgo_collector.routes.otlp import export_pb2 as otlp
 from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of, texts_of
-from pgo_collector.routes.otlp.joining import Known, join, joined_by
+from pgo_collector.routes.otlp.joining import Known, join
 from pgo_collector.routes.otlp.naming import DEFAULT_TYPE
 
 _MOST = (1 << 63) - 1
@@ -68,12 +68,7 @@ def _converted(profile: otlp.Profile, span: tuple[int, int], origin: Origin, rea
     dictionary, conversion, is_before_1_10, known = reading
     conversion.read_samples(*span, is_before_1_10)
     joined = join(conversion, dictionary, known, origin.service, profile.time_unix_nano)
-    conversion.begin(
-        {
-            index: [-1 if line is None else line.start_line for line in lines]
-            for index, lines in joined.items()
-        }
-    )
+    conversion.begin(dict(joined.lines))
     types, header = pprof.Profile(), pprof.Profile(period=profile.period)
 
     def text(of: str) -> int:
@@ -99,4 +94,4 @@ def _converted(profile: otlp.Profile, span: tuple[int, int], origin: Origin, rea
     header.default_sample_type = text(text_of(origin.scope.get(DEFAULT_TYPE)))
     content = b"".join((types.SerializeToString(), conversion.written(), header.SerializeToString()))
     conversion.take_bytes(len(content))
-    return Converted(content, joined_by(joined))
+    return Converted(content, joined.by)
