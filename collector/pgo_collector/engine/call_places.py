@@ -85,10 +85,10 @@ NO_CODE: Mapping[str, Code] = MappingProxyType({})
 def code_in(
     profile: Profile, text_of: Callable[[int], str], *, is_program: bool
 ) -> Iterator[tuple[int, Code]]:
-    """Yield each mapping of a profile, and the code that its locations are of.
+    """Yield the code of each mapping of a profile, by the mapping.
 
-    The locations of a program's symbols are calls if their first line isn't 0. Those of a profile that was
-    taken are calls if they are callers; others tell something only if calls were inlined there.
+    A location of a program's symbols is a call if its first line isn't 0. One of a profile that was taken is
+    a call if it is a caller; another says something only if calls were inlined there.
     """
     locations, mappings = profile.locations, profile.mappings
     is_caller = _callers(profile)

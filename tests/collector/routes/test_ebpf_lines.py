@@ -1,4 +1,4 @@
-"""What OpenTelemetry's eBPF profiler sends of a Go program: callers get the lines of their addresses.
+"""Requests of OpenTelemetry's eBPF profiler of a Go program: callers get the lines of their addresses.
 
 The profiler (its commit b442421a, at 97 Hz) looks up the line of the address to which a call returns, and
 then takes one from the address. So the address is right, and the line is often that of the next call. The
