@@ -193,7 +193,7 @@ def total_blobs(
     with refuse_too_large("the series: "):
         server_budget(budget).check_rows(n_groups, 16, "use a longer step, or select less time")
     of_group = np.array([groups[name] for name in inputs.inputs.names], np.int64)
-    is_state = inputs.basis.kind == "state"
+    is_state = inputs.kind == "state"
     counts = np.bincount(of_group, minlength=n_groups)
     if is_state:
         counts = inputs.in_steps(np.ones(len(of_group), np.int64), of_group, n_groups)

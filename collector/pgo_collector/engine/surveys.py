@@ -103,7 +103,7 @@ def survey_blobs(chosen: ChosenBlobs, weeks: Weeks, budget: Budget) -> Survey:
     with refuse_too_large("the overview: "):
         now, base = (_half(inputs.take(mask), budget) for mask in (is_now, ~is_now))
     # What is held or counted by an instance is so however many of its snapshots are read.
-    is_amount = inputs.basis.kind == "amount"
+    is_amount = inputs.kind == "amount"
     times, divisor = (every, 1) if is_amount else _instances(chosen, inputs)
     days = inputs.totals_in_steps(day_of, n_days) * times // divisor
     if is_amount:

@@ -36,8 +36,9 @@ class Basis(NamedTuple):
 
     A sum is of the kind `amount`, for which the rest isn't told. `begin` and `end` are the times of the first
     and the last snapshot, in ns since 1970. If it `is_since_start`, there is one snapshot of each instance,
-    and what is cumulative counts from the start of its program on. If it `is_mixed`, so many programs seem to
-    begin again that several share all labels.
+    and what is cumulative counts from the start of its program on; otherwise `before` is what had been
+    counted in the first snapshots. If it `is_mixed`, so many programs seem to begin again that several share
+    all labels.
     """
 
     kind: Kind = "amount"
@@ -47,6 +48,7 @@ class Basis(NamedTuple):
     begin: int = 0
     end: int = 0
     is_since_start: bool = False
+    before: int = 0
     is_mixed: bool = False
 
     def joined(self, other: Basis) -> Basis:
@@ -61,6 +63,7 @@ class Basis(NamedTuple):
             min(self.begin, other.begin),
             max(self.end, other.end),
             self.is_since_start and other.is_since_start,
+            self.before + other.before,
             self.is_mixed or other.is_mixed,
         )
 
@@ -98,11 +101,18 @@ class ViewInputs:
         return None if self.header is None or self.column is None else self.header.sample_types[self.column]
 
     @property
+    def kind(self) -> Kind:
+        """Return the kind of the view's sample type."""
+        sample_type = self.sample_type
+        return "amount" if sample_type is None else self.kinds[sample_type]
+
+    @property
     def basis(self) -> Basis:
         """Return how the values of the view's sample type are brought together."""
-        snapshots, kind = self.snapshots, self.kinds.get(self.sample_type or ValueType(b"", b""), "amount")
-        if snapshots is None or kind == "amount":
+        snapshots, kind, sample_type = self.snapshots, self.kind, self.sample_type
+        if snapshots is None or sample_type is None or kind == "amount":
             return ADDED_UP
+        firsts = self.inputs.numbers[snapshots.firsts].tolist() if kind == "cumulative" else []
         restarts, is_cumulative = int(snapshots.is_restart.sum()), kind == "cumulative"
         return Basis(
             kind,
@@ -112,6 +122,7 @@ class ViewInputs:
             int(snapshots.times.min()),
             int(snapshots.times.max()),
             is_cumulative and snapshots.is_since_start,
+            int(self.inputs.collection.totals(firsts, sample_type).sum()),
             restarts > max(_FEW_RESTARTS, (len(snapshots) - snapshots.n_instances) // 4),
         )
 
@@ -137,7 +148,7 @@ class ViewInputs:
         `steps` (n,) are as `Snapshots.spans` takes them.
         """
         if self.snapshots is not None:
-            return self.snapshots.in_steps(self.basis.kind, values[:, None], steps, n_steps)[:, 0]
+            return self.snapshots.in_steps(self.kind, values[:, None], steps, n_steps)[:, 0]
         sums = np.zeros(n_steps, np.int64)
         np.add.at(sums, steps, values)
         return sums

@@ -52,6 +52,9 @@ class ValuesBasis(_Answer):
     since_start: bool = Field(
         description="Whether there is one snapshot of each instance, so that values count from its start on."
     )
+    before: int = Field(
+        description="What cumulative counts had reached in the first snapshot of each instance; else 0."
+    )
     mixed: bool = Field(
         description=(
             "Whether so many restarts are seen that several processes seem to have the same labels: what they"
@@ -72,6 +75,7 @@ class ValuesBasis(_Answer):
             begin=None if is_amount else format_time(basis.begin),
             end=None if is_amount else format_time(basis.end),
             since_start=basis.is_since_start,
+            before=0 if basis.is_since_start else basis.before,
             mixed=basis.is_mixed,
             text=_words(basis, sample_type),
         )

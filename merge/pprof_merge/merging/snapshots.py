@@ -123,6 +123,12 @@ class Snapshots:
         return int(np.count_nonzero(self._is_first))
 
     @property
+    def firsts(self) -> Int64s:
+        """Return the positions of the profiles in the first snapshot of each instance."""
+        rows, _ = take_rows(self.offsets, np.flatnonzero(self._is_first))
+        return self.order[rows]
+
+    @property
     def is_since_start(self) -> bool:
         """Return whether each instance has just one snapshot, so that nothing can be taken from it."""
         return self.n_instances == len(self)

@@ -90,6 +90,7 @@ def test_every_view_shows_what_was_held_or_allocated_meanwhile(
             0,
         )
         assert not basis["since_start"]
+        assert basis["before"] == {"alloc_space": 60 * MIB, "alloc_objects": 100}.get(sample_type, 0)
         assert basis["text"].endswith(MEAN) if is_held else basis["text"].startswith("Allocated between")
 
 
@@ -137,6 +138,7 @@ def test_pages_say_which_it_is(fleet: Server) -> None:
             f"/ui/services/shop{page}", 200, type_="heap", sample_type="alloc_space", **query
         )
         assert "Allocated between" in counted.text
+        assert "Before: 60.0 MiB." in counted.text
     assert (
         "summed over 2 instances, by 6 snapshots and 1 restart."
         in visitor.page("/ui/services/two/top", type_="heap", sample_type="alloc_space").text
