@@ -25,11 +25,12 @@ def chosen_of(storage: Storage, service: str, type_: str, blobs: Iterable[Blob])
     """Return blobs as the engine takes them. For thousands of blobs this takes a while."""
     numbers: dict[Series, int] = {}
     series, times, digests, combined = array("i"), array("q"), bytearray(), bytearray()
-    for _, name, inputs_size, *_ in blobs:
+    for blob in blobs:
+        name = blob.name
         series.append(numbers.setdefault(name.series, len(numbers)))
         times.append(name.identity.time_nanos)
         digests += bytes.fromhex(name.identity.digest)
-        combined.append(inputs_size > 0)
+        combined.append(blob.inputs_size > 0)
     stored = BlobColumns(
         storage=storage,
         series=tuple(numbers),

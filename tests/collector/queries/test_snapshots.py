@@ -164,6 +164,22 @@ def test_the_overview_of_the_fleet_has_what_is_held(fleet: Server) -> None:
     )
 
 
+def test_what_is_held_for_days_is_not_more_in_the_overview(fleet: Server) -> None:
+    for day in range(4):
+        for minute in range(3):
+            moment = BEGIN - day * DAY + minute * MINUTE
+            profile = renamed(heap_of({"main;wait": (7, 0, 0, 0)}, time_nanos=moment), ("goroutine", "count"))
+            store(fleet, profile, service="lasting", type="goroutine")
+    found = asked(fleet, "/v1/fleet", type="goroutine")
+    (lasting,) = (each for each in found["services"] if each["service"] == "lasting")
+    assert (lasting["total"], [day for day in lasting["days"] if day]) == (7, [7, 7, 7, 7])
+    (function,) = (row for row in found["functions"] if row["name"] == "wait")
+    assert function["flat"] == 7
+    plot = Visitor(fleet).page("/ui/", 200, type_="goroutine")
+    (legend,) = plot.all("ul", aria_label="Services")
+    assert "lasting 7" in " ".join(legend.text.split())
+
+
 def times(minutes: int = 6, step: float = 60.0) -> dict[str, Any]:
     begin = BEGIN // 10**6 - 1000
     return {"start": begin, "end": begin + minutes * 60_000, "step": step}
