@@ -71,10 +71,11 @@ def fill_with_services(server: Server) -> None:
 def fill_with_memory(server: Server, now: int) -> None:
     """Submit heap profiles of a service whose cache grows from hour to hour."""
     for hour in range(24):
-        cached = (24 - hour) << 20
+        hours = 24 - hour
+        cached = hours << 20
         stacks = {
-            "main.main;cache.Fill;cache.grow": [900, 2 * cached, 300, cached],
-            "main.main;net/http.serve;bytes.growSlice": [5000, 80 << 20, 10, 1 << 20],
+            "main.main;cache.Fill;cache.grow": [900 * hours, 2 * cached, 300, cached],
+            "main.main;net/http.serve;bytes.growSlice": [5000 * hours, hours * 80 << 20, 10, 1 << 20],
         }
         content = heap_of(stacks, time_nanos=now - hour * _HOUR - _HOUR // 2)
         labels = f"version={2 if hour < 12 else 1},instance=cache-{hour % 3}"
