@@ -151,6 +151,19 @@ def test_the_first_release_then_another_one(forge: Forge, tmp_path: Path) -> Non
         assert content(forge, "main") == profile != content(forge, BRANCH)
 
 
+def test_a_release_of_several_services_keeps_their_weights(github: Forge, tmp_path: Path) -> None:
+    with Server(tmp_path / "own") as own:
+        for service in ("one", "two"):
+            stack = f"runtime.goexit;main.main;{service}.read;{service}.next"
+            own.submit(stacked({stack: 20}), query={"service": service}).raise_for_status()
+        url = f"{release(own)}&service=two&weights=one:1,two:2"
+        finished = run(github, url)
+        assert finished.returncode == 0, finished.stderr
+        profile = own.client.get(url, headers={"Authorization": f"Bearer {own.merge_key}"}).content
+    assert content(github, BRANCH) == profile
+    assert "| profiles | 2 |" in github.text(1)
+
+
 def test_the_text_says_how_much_more_to_collect(github: Forge, tmp_path: Path) -> None:
     stack = "runtime.goexit;runtime.main;main.main;main.read;main.next"
     message = Profile.FromString(stacked({stack: 20}))

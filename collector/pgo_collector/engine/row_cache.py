@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from ctypes import c_int64
 from errno import EIO
+from hashlib import sha256
 from mmap import ACCESS_READ, ALLOCATIONGRANULARITY, mmap
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,9 @@ from pgo_collector.model.services import is_several
 # less than that.
 SEGMENT_PROFILES = 128
 _SEGMENT_BYTES = 4 << 20
+# How the files of several services begin, and how many of them stay: two for each set of services.
+_SEVERAL = "+"
+_MOST_SET_FILES = 64
 
 
 class Rows:
@@ -201,21 +205,6 @@ class RowFile:
             part.unlink(missing_ok=True)
 
 
-class _NoFile(RowFile):
-    """The files of rows that stay in memory."""
-
-    is_segment_due = False
-
-    def read(self) -> None:
-        """Do nothing."""
-
-    def save(self) -> None:
-        """Do nothing."""
-
-    def delete(self) -> None:
-        """Do nothing."""
-
-
 class _Entry(NamedTuple):
     rows: Rows
     file: RowFile
@@ -224,7 +213,7 @@ class _Entry(NamedTuple):
 class RowCache:
     """The rows of a worker by owner, `service/type`: at most `most_bytes` in memory, all of them in `folder`.
 
-    Rows of several services together aren't on disk: there may be very many sets of services.
+    Of several services together there may be very many sets: the files of those that were read last stay.
 
     The owner that was used longest ago leaves memory first. Files of another version of the engine are
     ignored.
@@ -317,5 +306,15 @@ class RowCache:
 
     def _new(self, owner: str) -> _Entry:
         rows = Rows(self._limits)
-        kind = _NoFile if is_several(owner) else RowFile
-        return _Entry(rows, kind(self.folder / owner.replace("/", "."), self._engine, rows))
+        name = owner.replace("/", ".")
+        if is_several(owner):
+            name = f"{_SEVERAL}{sha256(owner.encode()).hexdigest()}"
+            self._delete_old_sets()
+        return _Entry(rows, RowFile(self.folder / name, self._engine, rows))
+
+    def _delete_old_sets(self) -> None:
+        """Delete the files of the sets of services that were written longest ago."""
+        with suppress(OSError):  # another worker may do so, too
+            files = sorted(self.folder.glob(f"{_SEVERAL}*"), key=lambda file: file.stat().st_mtime_ns)
+            for file in files[:-_MOST_SET_FILES]:
+                file.unlink(missing_ok=True)

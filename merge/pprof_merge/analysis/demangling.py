@@ -9,9 +9,8 @@ time left, are shown as they were sent.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from time import thread_time
 
 import numpy as np
@@ -22,9 +21,10 @@ from pprof_merge.profile import Profile
 LONGEST_NAME = 4096
 # CPU time, in seconds, that the names of one profile may take that aren't cached: some 70,000 names of LLVM.
 _MOST_SECONDS = 3.0
-# Bytes of a short name, and how many short and long ones are cached: some 20 MB together, at most 60 MB.
-_SHORT = 256
-_SHORT_CACHED, _LONG_CACHED = 1 << 16, 1 << 11
+# Bytes that the short forms that were read last may take; some 100,000 names of C++.
+_MOST_BYTES = 32 << 20
+# Memory, in bytes, of an entry besides the characters.
+_ENTRY_BYTES = 200
 
 # How names of C++, Rust and Swift begin; macOS has one more `_`.
 _MANGLED = re.compile(rb"_{1,2}Z|_{1,2}R[A-Z]|_?\$[sS]|_T0")
@@ -78,23 +78,30 @@ def shown_name(name: str) -> str:
 
 def demangled(name: bytes) -> bytes:
     """Return the short form of a mangled name; one that is too long, or that isn't one, as it is."""
-    if len(name) > LONGEST_NAME or not name.isascii():
-        return name
-    return _short(name) if len(name) <= _SHORT else _long(name)
+    return name if len(name) > LONGEST_NAME or not name.isascii() else _KNOWN[name]
 
 
-def _cached(most: int) -> Callable[[bytes], bytes]:
-    @lru_cache(maxsize=most)
-    def read(name: bytes) -> bytes:
+class ShortForms(dict[bytes, bytes]):
+    """Short forms by name, each read when it is first used; all are forgotten when they are too many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nbytes = 0
+
+    def __missing__(self, name: bytes) -> bytes:
         # Loaded for the first mangled name: few services have any.
         from pprof_merge.analysis.short_names import short_name  # noqa: PLC0415
 
-        return short_name(name.decode()).encode()
+        short = short_name(name.decode()).encode()
+        self.nbytes += len(name) + len(short) + _ENTRY_BYTES
+        if self.nbytes > _MOST_BYTES:
+            self.clear()
+            self.nbytes = 0
+        self[name] = short
+        return short
 
-    return read
 
-
-_short, _long = _cached(_SHORT_CACHED), _cached(_LONG_CACHED)
+_KNOWN = ShortForms()
 
 
 def _without(begin: bytes, end: bytes, name: bytes) -> bytes:

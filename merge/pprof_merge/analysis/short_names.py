@@ -20,6 +20,8 @@ _LANGUAGES = ("itanium", "rust", "swift")
 _BEFORE_SUFFIX_OF_RUST = re.compile(r"_{1,2}(?:R[^.]+|ZN.*?17h[0-9a-f]{16}E)(?=\.)", re.DOTALL)
 # The library spells `std::string` so in the names of its constructors.
 _OF_CHARS = re.compile(r"(std::basic_\w+)<char, std::char_traits<char>(?:, std::allocator<char>)?>")
+# A form of more characters than this many times those of the name, and this many more, is of no program.
+_MOST_TIMES, _MOST_MORE = 8, 64
 _ANGLE = re.compile(r"->|[<>]")
 
 
@@ -66,11 +68,11 @@ _STYLE: Any = replace(
 
 
 def short_name(name: str) -> str:
-    """Return the short form of a mangled name, or the name itself if it can't be read."""
+    """Return the short form of a mangled name; the name itself if it can't be read, or is of no program."""
     of_rust = _BEFORE_SUFFIX_OF_RUST.match(name)
     text = of_rust[0] if of_rust else name
     found: str = demangle.demangle(text, language=_LANGUAGES, style=_STYLE)
-    if found == text:
+    if found == text or len(found) > _MOST_TIMES * len(name) + _MOST_MORE:
         return name
     if "<" not in found:
         return found

@@ -97,6 +97,36 @@ def test_blobs_are_loaded_segment_by_segment(
             assert merged(kept.rows("x/cpu")) == expected
 
 
+def test_the_files_of_a_few_sets_of_services_stay(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 1)
+    monkeypatch.setattr(row_cache, "_MOST_SET_FILES", 4)
+    names = "+".join(f"{number}{'s' * 190}" for number in range(8))  # of files with shorter names
+
+    def cache() -> RowCache:
+        made = RowCache(STORED_LIMITS, "1")
+        made.folder, made.most_bytes = tmp_path, 1 << 30
+        return made
+
+    first = cache()
+    for count in (2, 3):
+        for number in range(8):
+            owner = f"{names}+{number}/cpu"
+            # The files of some have been deleted meanwhile: what is in memory stays.
+            assert first.load(owner, stored(folder, PROFILES[:count])) == {}
+            first.save()
+            assert len(first.rows(owner).collection) == count
+            if count == 2:
+                assert len([*tmp_path.iterdir()]) <= 5
+    expected = encode(merge(decode(path.read_bytes()) for path in PROFILES[:4]))
+    second = cache()
+    for number in range(8):
+        owner = f"{names}+{number}/cpu"
+        assert second.load(owner, stored(folder, PROFILES[:4])) == {}
+        assert merged(second.rows(owner)) == expected
+
+
 def test_a_file_has_all_that_a_merge_needs(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
