@@ -72,7 +72,8 @@ def _symbols(options: argparse.Namespace) -> int:
     key = read_key(options.key_file)
     symbols = Symbols.read(options.binary)
     with Collector(options.url, key, service=options.service) as collector:
-        collector.submit_symbols(symbols.pprof())
+        for part in range(symbols.parts):
+            collector.submit_symbols(symbols.pprof(part))
     if options.json:
         print(json.dumps({"build_ids": symbols.build_ids, "functions": len(symbols.functions)}, indent=2))
     return 0

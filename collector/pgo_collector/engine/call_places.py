@@ -19,36 +19,30 @@ from pprof_merge import Profile
 from pprof_merge.arrays import Bools
 
 # `addition` says since when a place counts. `lines` are the id of a function and a line, in turns, of the
-# innermost call first. A place of `is_code` is all from its address to that of the next; its first line is 0.
+# innermost call first. A place in `code` is all from its address to that of the next; its first line is 0.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS additions (
     id INTEGER PRIMARY KEY, since INTEGER NOT NULL, is_uploaded INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS called (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL, file TEXT NOT NULL, start_line INTEGER NOT NULL,
-    UNIQUE (name, file, start_line)
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, file INTEGER NOT NULL, start_line INTEGER NOT NULL
 );
-CREATE TABLE IF NOT EXISTS places (
-    is_code INTEGER, address INTEGER, addition INTEGER NOT NULL, lines TEXT NOT NULL,
-    PRIMARY KEY (is_code, address)
-) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS calls (
+    address INTEGER PRIMARY KEY, addition INTEGER NOT NULL, lines TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS code (
+    address INTEGER PRIMARY KEY, addition INTEGER NOT NULL, lines TEXT NOT NULL
+);
 """
 # Lines of places for each function that a table may have: programs of any size have ten or so.
 _LINES_A_FUNCTION = 20
-# Calls that are inlined into each other.
-_DEEPEST = 100
+# Calls that are inlined into each other; a look-up reads each.
+_DEEPEST = 32
 _MOST_ADDRESS = (1 << 63) - 1
 
 
-class CalledLine(NamedTuple):
-    """A function, and a line in it. The start line is 0 if nobody knows it."""
-
-    name: str
-    file: str
-    start_line: int
-    line: int
-
-
+# A function, by its name, its file and its start line, which is 0 if nobody knows it; and a line in it.
+CalledLine = tuple[str, str, int, int]
 Lines = tuple[CalledLine, ...]
 
 
@@ -99,20 +93,22 @@ def code_in(
     offsets = locations.lines.offsets.tolist()
     found: dict[int, Code] = {}
     columns = locations.mapping.tolist(), locations.address.tolist(), is_caller.tolist()
-    line_of = _line_of(profile, text_of)
+    every = _lines(profile, text_of)
     for row, (mapping, address, called) in enumerate(zip(*columns, strict=True)):
         first, last = offsets[row], offsets[row + 1]
         place = address - bases[mapping] if mapping >= 0 else -1
         if not 0 <= place <= _MOST_ADDRESS or not first < last <= first + _DEEPEST:
             continue
-        lines = tuple(map(line_of, range(first, last)))
-        if not all(line.name and line.file and line.line > 0 for line in lines[1:]) or not lines[0].name:
+        lines = tuple(every[first:last])
+        if not all(name and file for name, file, _, _ in lines) or not all(of[3] for of in lines[1:]):
             continue
-        code = found.setdefault(mapping, Code.none())
-        if lines[0].line > 0 and (called or is_program):
-            code.calls.setdefault(place, lines)
-        elif is_program == (lines[0].line == 0) and (is_program or len(lines) > 1):
-            code.others.setdefault(place, lines)
+        if mapping not in found:
+            found[mapping] = Code.none()
+        has_line = lines[0][3] > 0
+        if has_line and (called or is_program):
+            found[mapping].calls.setdefault(place, lines)
+        elif is_program != has_line and (is_program or len(lines) > 1):
+            found[mapping].others.setdefault(place, lines)
     yield from found.items()
 
 
@@ -126,62 +122,72 @@ def _callers(profile: Profile) -> Bools:
     return is_caller
 
 
-def _line_of(profile: Profile, text_of: Callable[[int], str]) -> Callable[[int], CalledLine]:
-    """Return a function for the lines of a profile."""
+def _lines(profile: Profile, text_of: Callable[[int], str]) -> list[CalledLine]:
+    """Return the lines of a profile's locations."""
     functions, lines = profile.functions, profile.locations.lines
     columns = functions.name.tolist(), functions.filename.tolist(), functions.start_line.tolist()
-    known = [*zip(*columns, strict=True)]
-    of_line = lines.function.tolist(), lines.line.tolist()
-
-    def line_of(row: int) -> CalledLine:
-        function, line = of_line[0][row], of_line[1][row]
-        name, file, start = known[function] if function >= 0 else (0, 0, 0)
-        return CalledLine(text_of(name), text_of(file), max(start, 0), max(line, 0))
-
-    return line_of
+    known = [
+        (text_of(name), text_of(file), max(start, 0)) for name, file, start in zip(*columns, strict=True)
+    ]
+    known.append(("", "", 0))  # of a line without a function, whose number is -1
+    of_lines = zip(lines.function.tolist(), np.maximum(lines.line, 0).tolist(), strict=True)
+    return [(*known[function], line) for function, line in of_lines]
 
 
 def put_places(
     database: sqlite3.Connection, code: Code, since: int, most_functions: int, *, is_uploaded: bool
 ) -> bool:
     """Add places to a table, which count for profiles taken since a time; return whether any is new."""
-    (has_all,) = database.execute("SELECT EXISTS (SELECT 1 FROM places WHERE is_code = 1)").fetchone()
-    kinds = [(0, code.calls)]
+    (has_all,) = database.execute("SELECT EXISTS (SELECT 1 FROM code)").fetchone()
+    kinds = [("calls", code.calls)]
     if is_uploaded:
-        kinds.append((1, {address: lines for address, lines in code.others.items() if not lines[0].line}))
+        kinds.append(("code", {address: lines for address, lines in code.others.items() if not lines[0][3]}))
     elif not has_all:  # else it is known where code was inlined
-        kinds.append((0, code.others))
-    (count,) = database.execute("SELECT count(*) FROM places").fetchone()
+        kinds.append(("calls", code.others))
+    (count,) = database.execute(
+        "SELECT (SELECT count(*) FROM calls) + (SELECT count(*) FROM code)"
+    ).fetchone()
     left = _LINES_A_FUNCTION * most_functions - count
-    known: dict[tuple[str, str, int], int] = {}
+    known = _Functions(database)
     (addition,) = database.execute("SELECT coalesce(max(id), 0) + 1 FROM additions").fetchone()
-    is_new = False
-    for is_code, places in kinds:
-        for address, lines in places.items():
-            there = database.execute(
-                "SELECT 1 FROM places WHERE is_code = ? AND address = ?", (is_code, address)
-            ).fetchone()
+
+    def rows(places: dict[int, Lines]) -> Iterator[tuple[int, int, str]]:
+        nonlocal left
+        for address, lines in sorted(places.items()):
             left -= len(lines)
-            if there is None and left >= 0:
-                numbers = ",".join(f"{_function(database, known, line)},{line.line}" for line in lines)
-                database.execute(
-                    "INSERT INTO places VALUES (?, ?, ?, ?)", (is_code, address, addition, numbers)
-                )
-                is_new = True
-    if is_new:
+            if left < 0:
+                return
+            numbers = ",".join([f"{known[line[:3]]},{line[3]}" for line in lines])
+            yield address, addition, numbers
+
+    added = 0
+    for table, places in kinds:
+        insert = f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?)"  # noqa: S608 - one of two
+        added += database.executemany(insert, rows(places)).rowcount
+    if added:
         database.execute("INSERT INTO additions VALUES (?, ?, ?)", (addition, since, is_uploaded))
-    return is_new
+    return added > 0
 
 
-def _function(database: sqlite3.Connection, known: dict[tuple[str, str, int], int], line: CalledLine) -> int:
-    """Return the number of a line's function in the table, to which it is added if it isn't there."""
-    function = line[:3]
-    if function not in known:
-        database.execute("INSERT OR IGNORE INTO called (name, file, start_line) VALUES (?, ?, ?)", function)
-        (known[function],) = database.execute(
-            "SELECT id FROM called WHERE name = ? AND file = ? AND start_line = ?", function
-        ).fetchone()
-    return known[function]
+class _Functions(dict[tuple[str, str, int], int]):
+    """The numbers of functions in a table, by name, file and start line; new ones are added to it."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        query = (
+            "SELECT called.name, files.name, start_line, called.id FROM called JOIN files ON files.id = file"
+        )
+        super().__init__({(name, file, line): id_ for name, file, line, id_ in database.execute(query)})
+        self._database = database
+
+    def __missing__(self, function: tuple[str, str, int]) -> int:
+        name, file, start_line = function
+        self._database.execute("INSERT OR IGNORE INTO files (name) VALUES (?)", (file,))
+        self[function] = number = len(self) + 1
+        self._database.execute(
+            "INSERT INTO called SELECT ?, ?, id, ? FROM files WHERE name = ?",
+            (number, name, start_line, file),
+        )
+        return number
 
 
 def find_place(database: sqlite3.Connection, address: int, taken: int, *, is_call: bool) -> Place | None:
@@ -191,19 +197,21 @@ def find_place(database: sqlite3.Connection, address: int, taken: int, *, is_cal
     without places.
     """
     query = (
-        "SELECT lines, is_uploaded, since FROM places JOIN additions ON additions.id = addition"
-        " WHERE is_code = ? AND address {} ? ORDER BY address DESC LIMIT 1"
+        "SELECT lines, is_uploaded, since FROM {} JOIN additions ON additions.id = addition"
+        " WHERE address {} ? ORDER BY address DESC LIMIT 1"
     )
-    found = database.execute(query.format("="), (0, address)).fetchone()
+    found = database.execute(query.format("calls", "="), (address,)).fetchone()
     if (found is None or found[2] > taken) and not is_call:
-        found = database.execute(query.format("<="), (1, address)).fetchone()
+        found = database.execute(query.format("code", "<="), (address,)).fetchone()
     if found is None or found[2] > taken:
         return None
     numbers = map(int, found[0].split(","))
     lines = []
     for function, line in zip(numbers, numbers, strict=False):
         name, file, start_line = database.execute(
-            "SELECT name, file, start_line FROM called WHERE id = ?", (function,)
+            "SELECT called.name, files.name, start_line FROM called JOIN files ON files.id = file"
+            " WHERE called.id = ?",
+            (function,),
         ).fetchone()
-        lines.append(CalledLine(name, file, start_line, line))
+        lines.append((name, file, start_line, line))
     return Place(tuple(lines), bool(found[1]))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pgo_agent.errors import NotReadable
+from pgo_agent.native import go_symbols
 from pgo_agent.native.go_symbols import Symbols
 from pprof_proto.profile_pb2 import Profile
 
@@ -178,3 +179,18 @@ def test_calls_are_those_of_gos_disassembler(program: Path, symbols: Symbols) ->
     told = {place.address: place.lines[0].line for place in symbols.places if place.lines[0].line}
     assert len(calls) > 500
     assert {address: told.get(address) for address in calls} == calls
+
+
+def test_those_of_a_large_program_are_sent_in_parts(
+    symbols: Symbols, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collector spends only so much time on a request."""
+    assert symbols.parts == 1
+    monkeypatch.setattr(go_symbols, "_PLACES", 10_000)
+    parts = [Profile.FromString(gzip.decompress(symbols.pprof(part))) for part in range(symbols.parts)]
+    assert len(parts) > 1
+    assert len({len(part.function) for part in parts}) == 1
+    addresses = [location.address for part in parts for location in part.location]
+    monkeypatch.undo()
+    whole = Profile.FromString(gzip.decompress(symbols.pprof()))
+    assert addresses == [location.address for location in whole.location]

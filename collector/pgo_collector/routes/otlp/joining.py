@@ -191,6 +191,7 @@ class _Lookup(NamedTuple):
         """
         sent = frame.sent
         place = table.place(frame.address, self.taken, is_call=frame.is_caller)
+        self.known.spend(0 if place is None else len(place.lines))
         resolved = None if place is None else _at_place(place, sent)
         if place is not None and resolved is not None:
             return resolved, {BY_SYMBOLS if place.is_uploaded else BY_PROFILES}
@@ -214,17 +215,17 @@ def _at_place(place: Place, sent: Sequence[_Sent]) -> list[KnownLine] | None:
 
     A line that a place doesn't tell is that which was sent. Wrappers are left out, as in Go's own profiles.
     """
-    first, *outer = place.lines
-    if _plain(sent[-1].name) != _plain(place.lines[-1].name.encode()):
+    (name, file, start_line, line), *outer = place.lines
+    if _plain(sent[-1].name) != _plain(place.lines[-1][0].encode()):
         return None
-    if not first.line:
-        if sent[0].file != first.file.encode() or sent[0].line < first.start_line:
+    if not line:
+        line = sent[0].line
+        if sent[0].file != file.encode() or line < start_line:
             return None
-        first = first._replace(line=sent[0].line)
     return [
-        (line.name.encode(), line.file.encode(), line.start_line, line.line)
-        for line in (first, *outer)
-        if line.start_line or line.file != _GENERATED
+        (name.encode(), file.encode(), start_line, line)
+        for name, file, start_line, line in ((name, file, start_line, line), *outer)
+        if start_line or file != _GENERATED
     ]
 
 
