@@ -23,7 +23,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-# pprof_proto has generated modules alone.
+# pprof_proto has generated modules, but for one.
 PACKAGES = ("merge/pprof_merge", "collector/pgo_collector", "agent/pgo_agent")
 FOLDER = Path(".dev/lines")
 HOOK = Path(sysconfig.get_path("purelib"), "lines_hook.py")

@@ -1,4 +1,4 @@
-"""The wheel of the merge engine: built with mypyc by each Python that is here, and installed by itself."""
+"""The wheel of the merge engine: built with mypyc by each Python that is here, and run beside the schema."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_the_wheel_is_compiled_and_merges(python: str, profiles: Path, tmp_path:
     built = tmp_path / "built"
     # All other tests run what `make setup` has optimized, as the images do; it takes gcc four times as long.
     flags = {"PPROF_MERGE_OPTIMIZE": "0"}
-    pip(builder, "wheel", "--no-deps", "--no-build-isolation", "-w", built, source, **flags)
-    (wheel,) = built.iterdir()
+    pip(builder, "wheel", "--no-deps", "--no-build-isolation", "-w", built, source, ROOT / "proto", **flags)
+    wheel, schema = sorted(built.iterdir())
     assert not wheel.name.endswith("none-any.whl")
 
     clean = environment(python, tmp_path / "clean")
     pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements/serve.txt").read_text(), re.MULTILINE)
     (tmp_path / "constraints.txt").write_text("\n".join(pins))
-    pip(clean, "install", "--no-compile", "--only-binary", ":all:", "-c", "constraints.txt", wheel)
+    pip(clean, "install", "--no-compile", "--only-binary", ":all:", "-c", "constraints.txt", wheel, schema)
     assert run(clean / "pprof-merge", "--version", cwd=tmp_path).endswith("engine compiled\n")
     files = sorted(profiles.glob("lintd-*"))
     run(clean / "pprof-merge", "-j", "2", "-o", "merged", *files, cwd=tmp_path)

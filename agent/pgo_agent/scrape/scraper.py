@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx
+from pprof_proto.other_formats import other_format
 
 from pgo_agent.endpoint import Bearer, series_query
 from pgo_agent.errors import ScrapeFailed
@@ -180,7 +181,9 @@ async def _get(client: httpx.AsyncClient, url: str, limit: int, body: IO[bytes])
                 break
     if not succeeded:
         body.seek(0)
-        text = body.read(_LONGEST_DETAIL).decode(errors="replace")
+        begin = body.read(_LONGEST_DETAIL)
+        page = other_format(begin) if begin.lstrip().startswith(b"<") else None
+        text = page or begin.decode(errors="replace")
         raise ScrapeFailed(f"status {response.status_code}", " ".join(text.split()))
     if body.tell() > limit:
         raise ScrapeFailed("too large", f"more than {limit} bytes")

@@ -18,6 +18,8 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Self
 
+from pprof_proto.other_formats import other_format
+
 from pgo_agent.collector import Collector
 from pgo_agent.endpoint import GZIP_MAGIC, Query, make_upload
 from pgo_agent.errors import ScrapeFailed
@@ -29,7 +31,7 @@ from pgo_agent.trace import Step
 _FOLDERS = 4
 _IN_MEMORY_BYTES = 1 << 17
 _RETRY_SECONDS = 5.0  # how long a worker waits in an outage, or without new profiles, before it sends again
-_LONGEST_DETAIL = 200
+_NO_PROFILE = "not a pprof profile"
 _GZIP = zlib.MAX_WBITS | 16
 
 
@@ -197,13 +199,21 @@ def check_pprof(body: bytes, limit: int) -> None:
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - as in CpuProfileBuilder
     from pprof_proto.profile_pb2 import Profile as Message  # noqa: PLC0415
 
-    protobuf = _inflate(body, limit) if body.startswith(GZIP_MAGIC) else body
+    protobuf = body
+    for _ in range(2):  # some senders compress what is compressed
+        if protobuf.startswith(GZIP_MAGIC):
+            protobuf = _inflate(protobuf, limit)
+    fault = ""
     try:
         message = Message.FromString(protobuf)
-    except DecodeError as error:
-        raise ScrapeFailed("not a pprof profile", str(error)[:_LONGEST_DETAIL]) from error
-    if not message.sample_type or not message.string_table or message.string_table[0]:
-        raise ScrapeFailed("not a pprof profile", "no sample types, or no strings")
+    except DecodeError:
+        fault = "the message is cut off, or is none of protobuf"
+    else:
+        if not message.sample_type or not message.string_table or message.string_table[0]:
+            fault = "it has no sample types, or no strings" if protobuf else "the answer is empty"
+    if fault:
+        known = other_format(protobuf)
+        raise ScrapeFailed(_NO_PROFILE, f"this is {known}" if known else fault)
 
 
 def _inflate(body: bytes, limit: int) -> bytes:
@@ -211,9 +221,11 @@ def _inflate(body: bytes, limit: int) -> bytes:
     try:
         inflated = inflating.decompress(body, limit + 1)
     except zlib.error as error:
-        raise ScrapeFailed("not a pprof profile", str(error)) from error
+        raise ScrapeFailed(_NO_PROFILE, f"gzip: not valid gzip ({error})") from error
     if len(inflated) > limit:
         raise ScrapeFailed("too large", f"more than {limit} bytes when inflated")
-    if not inflating.eof or inflating.unused_data:
-        raise ScrapeFailed("not a pprof profile", "its gzip stream is cut off, or followed by other bytes")
+    if not inflating.eof:
+        raise ScrapeFailed(_NO_PROFILE, "gzip: the stream is truncated")
+    if inflating.unused_data:
+        raise ScrapeFailed(_NO_PROFILE, "gzip: other bytes follow the stream")
     return inflated

@@ -3,7 +3,7 @@
 `decoding` reads profiles: it inflates gzip, and `reader` turns the protobuf into columns, which are then seen
 as a `Profile`. `encoding` writes a `Profile` as protobuf, with `writer`, and as gzip. `wire` has the wire
 format, for both. `otlp` writes the profiles of OpenTelemetry as pprof, from where `otlp_tables` finds their
-dictionary. `other_formats` recognizes input that is no profile.
+dictionary.
 """
 
 from pprof_merge.codec.decoding import (

@@ -12,8 +12,8 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from isal import isal_zlib
+from pprof_proto.other_formats import other_format
 
-from pprof_merge.codec.other_formats import other_format
 from pprof_merge.codec.reader import (
     DEFAULT_SAMPLE_TYPE,
     DOC_URL,

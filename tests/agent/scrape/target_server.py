@@ -157,6 +157,22 @@ def _html(handler: TargetHandler) -> None:
     handler.answer(200, b"<html><body>Please log in</body></html>", Content_Type="text/html")
 
 
+def _text(handler: TargetHandler) -> None:
+    """Send what Go does if asked with debug=1."""
+    handler.answer(200, b"heap profile: 2: 96 [3: 160] @ heap/2\n1: 64 [2: 128] @ 0x401000\n")
+
+
+def _page(handler: TargetHandler) -> None:
+    """Send the page of a proxy that doesn't reach the program."""
+    handler.answer(
+        502, b"<html>\n<head><title>502 Bad Gateway</title></head></html>", Content_Type="text/html"
+    )
+
+
+def _error(handler: TargetHandler) -> None:
+    handler.answer(500, b'{"error": "profiling is off"}', Content_Type="application/json")
+
+
 def _empty(handler: TargetHandler) -> None:
     handler.answer(200, b"")
 
@@ -197,6 +213,9 @@ BEHAVIOURS: dict[str, Callable[[TargetHandler], None]] = {
     "cut": _cut,
     "half": _half,
     "html": _html,
+    "text": _text,
+    "page": _page,
+    "error": _error,
     "empty": _empty,
     "missing": _missing,
     "redirect": _redirect,

@@ -62,6 +62,9 @@ def test_each_fault_is_its_targets_alone(
         "cut": "RemoteProtocolError",
         "half": "not a pprof profile",
         "html": "not a pprof profile",
+        "text": "not a pprof profile",
+        "page": "status 502",
+        "error": "status 500",
         "empty": "not a pprof profile",
         "missing": "status 404",
         "redirect": "status 302",
@@ -85,8 +88,18 @@ def test_each_fault_is_its_targets_alone(
     assert reasons(said) == silent | faults
     assert done.returncode == 1
     assert (said["scraped"], said["sent"], len(server.seen)) == (5, 5, 5)
-    (missing,) = (failure for failure in said["failures"] if "missing" in failure["target"])
-    assert missing["detail"] == "404 page not found"
+    details = {failure["target"]: failure["detail"] for failure in said["failures"]}
+    named = {
+        name: detail for name in faults for target, detail in details.items() if f"/{name}/" in f"{target}/"
+    }
+    assert named["missing"] == "404 page not found"
+    assert named["half"] == "gzip: the stream is truncated"
+    assert named["html"].startswith("this is HTML or XML, such as a login or error page")
+    assert named["text"].startswith("this is a profile in pprof's old text format")
+    assert named["text"].endswith("or fetch it without `debug=1`")
+    assert named["page"].startswith("HTML or XML, such as a login or error page")
+    assert named["error"] == '{"error": "profiling is off"}'
+    assert named["empty"] == "the answer is empty"
 
 
 @pytest.mark.exhaustive

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Collection, Limits, MalformedProfile, ProfileError, decode, inflate, merge
 from pprof_merge.codec import GZIP_MAGIC, decoding, summaries
-from pprof_merge.codec.other_formats import other_format
+from pprof_proto.other_formats import other_format
 
 from tests.merge.command.installed import pprof_merge
 from tests.oracle.oracle import GO, go_environment

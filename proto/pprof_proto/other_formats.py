@@ -1,6 +1,7 @@
 """Recognizing other formats: what bytes that aren't a pprof profile are, and how to get a profile from them.
 
-`decode` calls this only after it failed, so valid profiles pay nothing. Only the first 4 KiB are read.
+The merge engine and the agent's scraper ask after they failed to read a profile, so valid ones pay nothing.
+Only the first 4 KiB are read.
 """
 
 from __future__ import annotations
