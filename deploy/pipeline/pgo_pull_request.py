@@ -238,7 +238,7 @@ def _text(job: Job, sha256: str, release: str | None, committed: bytes | None, t
     lines = [f"`{job.file}` becomes {what} of the fleet's profiles.", ""]
     path = "report" if release is None else f"releases/{release}"
     try:
-        url = _sibling(job.url, path, _SELECTION if release is None else _OF_RELEASES)
+        url = _sibling(job.url, path, (*_SELECTION, "weights") if release is None else _OF_RELEASES)
         answer = retried(lambda: _from_collector(job, url), tries)
         found = json.loads(answer.body or b"")
         report, replaces = (found, None) if release is None else (found["report"], found["replaces"])

@@ -13,7 +13,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from pprof_merge import Budget, OutputTooLarge, Profile, ProfileError, UnfitForFormat, compress, decode
+from pprof_merge import (
+    Budget,
+    OutputTooLarge,
+    Profile,
+    ProfileError,
+    UnfitForFormat,
+    Weighting,
+    compress,
+    decode,
+)
 from pprof_merge.analysis import (
     KeptApart,
     ReportOptions,
@@ -30,7 +39,7 @@ from pprof_merge.analysis import (
 from pprof_merge.arrays import Int64s
 from pprof_merge.codec import StepTimes, encode_pieces, summaries
 from pprof_merge.heap import trim_after, trim_heap
-from pprof_merge.merging import Segment
+from pprof_merge.merging import PLAIN_WEIGHTING, Segment
 
 from pgo_collector.blobs.storage import Storage, StoredObject
 from pgo_collector.engine.binaries import chosen_binary, kept_with_help, written_pieces
@@ -82,7 +91,7 @@ class ReportSubjects:
 
     `symbols` is a file with a program's symbols, and `released` the profile to compare with, which is ignored
     if it can't be read or compared. `kept_apart` are the profiles that weren't merged. Builds get the merge
-    by the `rules`, and in the format llvm with the help of one of the `binaries`.
+    by the `rules`, with these weights, and in the format llvm with the help of one of the `binaries`.
     """
 
     symbols: Path | None
@@ -90,6 +99,7 @@ class ReportSubjects:
     kept_apart: KeptApart | None
     rules: Rules = field(default_factory=Rules)
     binaries: BinaryChoice = NO_BINARIES
+    weighting: Weighting = PLAIN_WEIGHTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +274,7 @@ def report_blobs(
         kept_apart=apart,
         rules=subjects.rules,
         kept_by_llvm=partial(kept_with_help, subjects.binaries),
+        weighed=None if subjects.weighting.is_plain else inputs.merge(subjects.weighting),
     )
     with span("engine", "report"), refuse_too_large("the report: "):
         try:

@@ -62,6 +62,7 @@ class ServiceReleases:
     def __init__(
         self,
         service: str,
+        weights: ServiceWeights,
         releases: Releases,
         candidates: Candidates,
         *,
@@ -70,6 +71,7 @@ class ServiceReleases:
         settings: Settings,
     ) -> None:
         self.service = service
+        self._weights = weights
         self._store = reports.store
         self._releases = releases
         self._renditions = ReleaseRenditions(service, self._releases, binaries, settings.output_budget)
@@ -230,7 +232,7 @@ class ServiceReleases:
         if newest is not None and newest.etag == candidate.etag:
             await self._store.write_area(self._make_current, newest.number)
             return newest, False
-        reported, _ = await self._reports.make(Selection(self.service, CPU))
+        reported, _ = await self._reports.make(Selection(self.service, CPU), weights=self._weights)
         report = json.loads(reported.report or b"null")
         release = Release(
             number=number,
@@ -301,6 +303,7 @@ class AllReleases:
         candidates = Candidates(self._merges, service, weights, self._rules)
         made = ServiceReleases(
             service,
+            weights,
             releases,
             candidates,
             reports=self._reports,

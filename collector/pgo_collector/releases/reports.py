@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import structlog
-from pprof_merge import Budget
+from pprof_merge import Budget, Weighting
 from pprof_merge.analysis import KeptApart
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -24,7 +24,7 @@ from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.series import Series
-from pgo_collector.model.services import release_folder
+from pgo_collector.model.services import ServiceWeights, release_folder
 from pgo_collector.releases.folder import Releases
 from pgo_collector.store.binaries import HELPED_FORMAT, Binaries
 from pgo_collector.store.store import Store, not_stored
@@ -44,20 +44,24 @@ class Reports:
         self._rules, self._binaries = rules, binaries
         self.budget = budget
 
-    async def make(self, selection: Selection, symbols: Path | None = None) -> tuple[ReportResult, Coarse]:
+    async def make(
+        self, selection: Selection, symbols: Path | None = None, weights: ServiceWeights = ()
+    ) -> tuple[ReportResult, Coarse]:
         """Return the current report on a selection, and where it covers more than the selection.
 
-        `symbols` is a file with the functions of a program.
+        `symbols` is a file with the functions of a program, `weights` are those of several services.
 
         Raises RulesUnreadable, SymbolsUnreadable, NothingToMerge, AnswerTooLarge, BlobsGone, NotStored or
         WorkerUnavailable.
         """
         try:
-            return await until_none_is_gone(lambda: self._make(selection, symbols))
+            return await until_none_is_gone(lambda: self._make(selection, symbols, weights))
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("report", error) from error
 
-    async def _make(self, selection: Selection, symbols: Path | None) -> tuple[ReportResult, Coarse]:
+    async def _make(
+        self, selection: Selection, symbols: Path | None, weights: ServiceWeights
+    ) -> tuple[ReportResult, Coarse]:
         def take(_: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs:
             return chosen_of(self.store.blobs.storage, selection.service, selection.type, blobs)
 
@@ -67,11 +71,11 @@ class Reports:
         if not count:
             raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
         start = time.perf_counter()
-        released = await asyncio.to_thread(self._released, selection)
+        released = await asyncio.to_thread(self._released, selection, weights)
         apart = await asyncio.to_thread(self._kept_apart, selection)
         rules = await asyncio.to_thread(self._rules.of, selection.service)
         binaries = await self._binaries.choice(selection.service, HELPED_FORMAT)
-        subjects = ReportSubjects(symbols, released, apart, rules, binaries)
+        subjects = ReportSubjects(symbols, released, apart, rules, binaries, Weighting(services=weights))
         made = await self._tasks.run(report_blobs, chosen, subjects, time.time_ns(), self.budget)
         _log.info("report made", blobs=count, ms=round((time.perf_counter() - start) * 1000, 1))
         if made.report is None:
@@ -83,10 +87,10 @@ class Reports:
         count = count_kept_apart(self.store.catalog, selection)
         return KeptApart(count, PROCESS_CPU, KEPT_APART) if count else None
 
-    def _released(self, selection: Selection) -> StoredObject | None:
+    def _released(self, selection: Selection, weights: ServiceWeights) -> StoredObject | None:
         """Return the current release's profile, to compare with; None if there is none."""
         releases = Releases(
-            self.store.blobs.storage, Series(release_folder(selection.service), selection.type)
+            self.store.blobs.storage, Series(release_folder(selection.service, weights), selection.type)
         )
         with suppress(ReleaseDamaged):
             choice = releases.choice()

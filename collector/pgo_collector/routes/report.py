@@ -9,7 +9,7 @@ from pgo_collector.http.auth import context_of, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import SELECTION, parameters, problems
 from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import merged_selection_of
+from pgo_collector.http.selections import merged_selection_of, weights_of
 from pgo_collector.model.selection import Coarse
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
@@ -28,24 +28,26 @@ def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings:
         summary="Report whether the merge is fit to build with",
         response_description="The report",
         responses=problems(400, 403, 404, 422, 500, 503),
-        openapi_extra=parameters(*SELECTION, several=True),
+        openapi_extra=parameters(*SELECTION, "weights", several=True),
     )
     async def report(request: Request) -> Response:
         selection = merged_selection_of(request)
-        return _answer(*await reports.make(selection))
+        weights = weights_of(request, selection.service)
+        return _answer(*await reports.make(selection, weights=weights))
 
     @routes.post(
         "/v1/report",
         summary="Report whether the merge is fit to build a program with; send the program's symbols",
         response_description="The report",
         responses=problems(400, 403, 404, 408, 413, 422, 500, 503),
-        openapi_extra=parameters(*SELECTION, body="text/plain", several=True),
+        openapi_extra=parameters(*SELECTION, "weights", body="text/plain", several=True),
     )
     async def report_with_symbols(request: Request) -> Response:
         selection = merged_selection_of(request)
+        weights = weights_of(request, selection.service)
         async with bodies.read(request, bound, _EXPECTED, to_file=True) as body:
             context_of(request).body_bytes = body.size
-            return _answer(*await reports.make(selection, body.part))
+            return _answer(*await reports.make(selection, body.part, weights))
 
     return routes
 

@@ -198,6 +198,7 @@ class ReportOptions:
 
     `kept_apart` is handed on: it says what isn't in the merge. The gain is that of builds with the merge by
     the `rules`; `kept_by_llvm` returns the sum of the values that LLVM then gets (see `expected_gain`).
+    `weighed` is the same merge with weights, if builds get that: its shares are compared.
     """
 
     symbols: frozenset[bytes] | None = None
@@ -206,6 +207,7 @@ class ReportOptions:
     kept_apart: KeptApart | None = None
     rules: Rules = field(default_factory=Rules)
     kept_by_llvm: Callable[[Profile, Budget], int] = kept_by_llvm
+    weighed: Profile | None = None
 
 
 class ReportedProfile(NamedTuple):
@@ -244,12 +246,11 @@ def report(
     if traced is not None:
         joined = _joined(profile, contributions, reported)
         outliers = _outliers(profile.header, traced, contributions, reported, options.bound, budget=budget)
+        edges = traced.edges if options.weighed is None else call_edges(options.weighed, budget)
         if options.symbols is not None:
-            covered = coverage(profile, traced.edges, options.symbols)
+            covered = coverage(options.weighed or profile, edges, options.symbols)
         if against is not None:
-            compared = Comparison(
-                overlap_of_edges(traced.edges, against), moved_functions(traced.edges, against)
-            )
+            compared = Comparison(overlap_of_edges(edges, against), moved_functions(edges, against))
     instances = _counts(origin.instances for origin in origins)
     said = [collection.header(number).time_nanos for number in numbers]
     stored = [

@@ -217,6 +217,26 @@ def test_the_report_is_on_all(many: Server) -> None:
     assert (report["profiles"], report["totals"]["samples/count"]) == (3, 1000)
 
 
+def test_the_report_compares_what_is_built_with(mall: Server) -> None:
+    for service, count in (("shop", 900), ("bank", 100)):
+        store(mall, service, stacked({f"main;{service}.f;{service}.g": count}))
+    weighed = (*BOTH, ("weights", "shop:1,bank:3"))
+    plain, other = (ask(mall, "/v1/report", *query).json()["against"] for query in (BOTH, weighed))
+    assert (plain, other) == (None, None)
+    for query in (BOTH, weighed):
+        assert ask(mall, "/v1/release", *query).status_code == 200
+    against = [ask(mall, "/v1/report", *query).json()["against"]["overlap"] for query in (BOTH, weighed)]
+    assert against == pytest.approx([1, 1], abs=1e-3)
+    symbols = b"main\nbank.f\nbank.g\n"
+    for query, share in ((BOTH, 0.1), (weighed, 0.75)):
+        headers = bearer("key-of-both")
+        answer = mall.client.post("/v1/report", params=[*query], headers=headers, content=symbols)
+        covered = answer.json()["coverage"]
+        for kind in ("functions", "edges"):
+            assert covered[kind]["present"] == pytest.approx(share, abs=1e-3)
+    assert "give one for each" in detail(ask(mall, "/v1/report", *BOTH, ("weights", "shop:1")), 400)
+
+
 def releases(server: Server, *query: tuple[str, str], method: str = "GET", path: str = "") -> Any:
     return ask(server, f"/v1/releases{path}", *query, method=method).json()
 
