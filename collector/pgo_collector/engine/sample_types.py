@@ -186,19 +186,19 @@ def total_blobs(
     time. Of a state, the number is that of the instances, of which those between two of their snapshots hold
     what they held. Raises AnswerTooLarge.
     """
-    inputs = read_view_inputs(chosen, _column_of(sample_type))
-    if inputs.column is None or inputs.basis.is_since_start:
-        return SumsResult(None, inputs.left_out)
+    shown = read_view_inputs(chosen, _column_of(sample_type))
+    if shown.column is None or shown.basis.is_since_start:
+        return SumsResult(None, shown.left_out)
     n_groups = max(groups.values()) + 1
     with refuse_too_large("the series: "):
         server_budget(budget).check_rows(n_groups, 16, "use a longer step, or select less time")
-    of_group = np.array([groups[name] for name in inputs.inputs.names], np.int64)
-    is_state = inputs.kind == "state"
+    of_group = np.array([groups[name] for name in shown.inputs.names], np.int64)
+    is_state = shown.kind == "state"
     counts = np.bincount(of_group, minlength=n_groups)
     if is_state:
-        counts = inputs.in_steps(np.ones(len(of_group), np.int64), of_group, n_groups)
-    sums = np.stack((inputs.totals_in_steps(of_group, n_groups), counts), axis=1)
-    return SumsResult(sums, inputs.left_out, is_state)
+        counts = shown.in_steps(np.ones(len(of_group), np.int64), of_group, n_groups)
+    sums = np.stack((shown.totals_in_steps(of_group, n_groups), counts), axis=1)
+    return SumsResult(sums, shown.left_out, is_state)
 
 
 def _measured(chosen: ChosenBlobs, sample_type: ValueType) -> tuple[Profile | None, tuple[LeftOut, ...]]:
@@ -206,11 +206,11 @@ def _measured(chosen: ChosenBlobs, sample_type: ValueType) -> tuple[Profile | No
 
     There is none if they don't measure this, or if there is nothing to merge or to compare.
     """
-    inputs = read_view_inputs(chosen, _column_of(sample_type))
+    shown = read_view_inputs(chosen, _column_of(sample_type))
     # Grafana shows what came in a range of time, and can't be told that it is since the start of a program.
-    if inputs.column is None or inputs.basis.is_since_start:
-        return None, inputs.left_out
-    return inputs.merge(), inputs.left_out
+    if shown.column is None or shown.basis.is_since_start:
+        return None, shown.left_out
+    return shown.merge(), shown.left_out
 
 
 def _column_of(sample_type: ValueType) -> ChooseColumn:

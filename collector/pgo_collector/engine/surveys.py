@@ -94,24 +94,24 @@ def survey_blobs(chosen: ChosenBlobs, weeks: Weeks, budget: Budget) -> Survey:
     every = -(-len(chosen.blobs) // MOST_PROFILES) or 1
     rows = np.arange(0, len(chosen.blobs), every)
     some = ChosenBlobs(chosen.service, chosen.type, chosen.blobs.take(rows))
-    inputs = read_view_inputs(some, column_called(""))
-    left_out, n_days = inputs.left_out, weeks.end - weeks.base
-    if inputs.sample_type is None:
+    shown = read_view_inputs(some, column_called(""))
+    left_out, n_days = shown.left_out, weeks.end - weeks.base
+    if shown.sample_type is None:
         return Survey(None, np.zeros(n_days, np.int64), 0, 0, {}, None, every, left_out)
-    day_of = np.clip(inputs.inputs.blobs.times // DAY_NANOS, weeks.base, weeks.end - 1) - weeks.base
+    day_of = np.clip(shown.inputs.blobs.times // DAY_NANOS, weeks.base, weeks.end - 1) - weeks.base
     is_now = day_of >= weeks.now - weeks.base
     with refuse_too_large("the overview: "):
-        now, base = (_half(inputs.take(mask), budget) for mask in (is_now, ~is_now))
+        now, base = (_half(shown.take(mask), budget) for mask in (is_now, ~is_now))
     # What is held or counted by an instance is so however many of its snapshots are read.
-    is_amount = inputs.kind == "amount"
-    times, divisor = (every, 1) if is_amount else _instances(chosen, inputs)
-    days = inputs.totals_in_steps(day_of, n_days) * times // divisor
+    is_amount = shown.kind == "amount"
+    times, divisor = (every, 1) if is_amount else _instances(chosen, shown)
+    days = shown.totals_in_steps(day_of, n_days) * times // divisor
     if is_amount:
         base_total, total = (int(part.sum()) for part in np.split(days, [weeks.now - weeks.base]))
     else:
         base_total, total = (half.total * times // divisor if half else 0 for half in (base, now))
     return Survey(
-        sample_type=inputs.sample_type,
+        sample_type=shown.sample_type,
         days=days,
         total=total,
         base_total=base_total,
@@ -119,13 +119,13 @@ def survey_blobs(chosen: ChosenBlobs, weeks: Weeks, budget: Budget) -> Survey:
         change=_change(now, base) if now and base and now.sample_type == base.sample_type else None,
         every=every,
         left_out=left_out,
-        basis=inputs.basis,
+        basis=shown.basis,
     )
 
 
-def _instances(chosen: ChosenBlobs, inputs: ViewInputs) -> tuple[int, int]:
+def _instances(chosen: ChosenBlobs, shown: ViewInputs) -> tuple[int, int]:
     """Return how many instances there are, and of how many snapshots were read."""
-    numbers = chosen.blobs.series_numbers, inputs.inputs.blobs.series_numbers
+    numbers = chosen.blobs.series_numbers, shown.inputs.blobs.series_numbers
     every, read = (len(np.unique(each)) for each in numbers)
     return every, read
 
@@ -152,13 +152,13 @@ class _Half(NamedTuple):
         return {name: share_of(value, self.total) for name, value in self.table("function").items()}
 
 
-def _half(inputs: ViewInputs, budget: Budget) -> _Half | None:
+def _half(shown: ViewInputs, budget: Budget) -> _Half | None:
     """Return what some of the profiles come to; None if there are none. Raises OutputTooLarge."""
-    column = inputs.column
-    if column is None or inputs.header is None:
+    column = shown.column
+    if column is None or shown.header is None:
         return None
     # A leaf that is dropped leaves another, somewhere above it.
-    profile = inputs.merge(depth=None if inputs.header.drop_frames else 1)
+    profile = shown.merge(depth=None if shown.header.drop_frames else 1)
     values = profile.samples.values[:, column]
     stacks = stacks_of(profile, budget)
     flat = np.zeros(len(stacks.frames) + 1, np.int64)  # the last is that of samples without a stack

@@ -180,10 +180,10 @@ class StackReading(NamedTuple):
 @trim_after
 def table_blobs(chosen: ChosenBlobs, grouping: Grouping, focus: Focus, budget: Budget) -> TableResult:
     """Return the top table of a part of the merge of blobs. Raises AnswerTooLarge."""
-    inputs = read_view_inputs(chosen, column_called(focus.sample_type))
-    merged = _merged(inputs, focus)
+    shown = read_view_inputs(chosen, column_called(focus.sample_type))
+    merged = _merged(shown, focus)
     if merged is None:
-        return TableResult(None, None, 0, None, 0, inputs.left_out)
+        return TableResult(None, None, 0, None, 0, shown.left_out)
     with refuse_too_large("the table: "):
         table = TopTable.of(merged.profile, grouping, column=merged.column, budget=budget)
         server_budget(budget).check(table.nbytes, _ADVICE)
@@ -191,12 +191,12 @@ def table_blobs(chosen: ChosenBlobs, grouping: Grouping, focus: Focus, budget: B
     return TableResult(
         merged.sample_type,
         table,
-        inputs.profiles,
+        shown.profiles,
         samples,
         merged.whole,
-        inputs.left_out,
+        shown.left_out,
         merged.sample_types,
-        inputs.basis,
+        shown.basis,
     )
 
 
@@ -208,22 +208,22 @@ def use_blobs(
 
     With a view, the result has the trees of callers and of callees, too. Raises AnswerTooLarge.
     """
-    inputs = read_view_inputs(chosen, column_called(focus.sample_type))
-    merged = _merged(inputs, focus)
+    shown = read_view_inputs(chosen, column_called(focus.sample_type))
+    merged = _merged(shown, focus)
     if merged is None:
-        return UseResult(None, None, 0, 0, inputs.left_out)
+        return UseResult(None, None, 0, 0, shown.left_out)
     with refuse_too_large("the function: "):
         use = FunctionUse.of(merged.profile, name, merged.column, budget)
         server_budget(budget).check(use.nbytes, _ADVICE)
     return UseResult(
         merged.sample_type,
         use,
-        inputs.profiles,
+        shown.profiles,
         merged.whole,
-        inputs.left_out,
+        shown.left_out,
         merged.sample_types,
         None if around is None else _around(merged, name, focus, around, budget),
-        inputs.basis,
+        shown.basis,
     )
 
 
@@ -240,27 +240,27 @@ def time_blobs(
     `steps` has the number of each blob's step, by the blob's name, and `subject` what is asked for.
     Raises AnswerTooLarge.
     """
-    inputs = read_view_inputs(chosen, column_called(focus.sample_type))
-    if inputs.column is None:
-        return TimelineResult(None, None, 0, inputs.left_out)
+    shown = read_view_inputs(chosen, column_called(focus.sample_type))
+    if shown.column is None:
+        return TimelineResult(None, None, 0, shown.left_out)
     grouping, name = subject
     name_of = NAMES_OF_FRAMES[grouping]
     if grouping == "function":
         name = shown_name(name)
     with refuse_too_large("the timeline: "):
         found = Timeline.of(
-            inputs.inputs.collection,
-            inputs.inputs.numbers.tolist(),
-            [steps[blob] for blob in inputs.inputs.names],
+            shown.inputs.collection,
+            shown.inputs.numbers.tolist(),
+            [steps[blob] for blob in shown.inputs.names],
             lambda frame: name_of(frame) == name,
             budget,
             latencies=focus.latencies,
-            snapshots=inputs.snapshots,
-            kinds=inputs.kinds,
+            snapshots=shown.snapshots,
+            kinds=shown.kinds,
         )
-    values = np.stack([part[:, inputs.column] for part in (found.total, found.flat, found.cum)], axis=1)
+    values = np.stack([part[:, shown.column] for part in (found.total, found.flat, found.cum)], axis=1)
     types = found.header.sample_types
-    return TimelineResult(inputs.sample_type, values, inputs.profiles, inputs.left_out, types, inputs.basis)
+    return TimelineResult(shown.sample_type, values, shown.profiles, shown.left_out, types, shown.basis)
 
 
 @trim_after
@@ -269,17 +269,17 @@ def total_steps(chosen: ChosenBlobs, sample_type: str, steps: EqualSteps, budget
 
     A blob that begins earlier or later is in the first or the last step. Raises AnswerTooLarge.
     """
-    inputs = read_view_inputs(chosen, column_called(sample_type))
-    if inputs.sample_type is None:
-        return StepTotals(None, None, inputs.left_out)
+    shown = read_view_inputs(chosen, column_called(sample_type))
+    if shown.sample_type is None:
+        return StepTotals(None, None, shown.left_out)
     begin, width, count = steps
     with refuse_too_large("the timeline: "):
         server_budget(budget).check_rows(count, 8, _ADVICE)
     # Times may be further apart than 63 bits hold; their difference as unsigned numbers is exact.
-    since = np.maximum(inputs.inputs.blobs.times, begin).view(np.uint64) - np.uint64(begin % (1 << 64))
+    since = np.maximum(shown.inputs.blobs.times, begin).view(np.uint64) - np.uint64(begin % (1 << 64))
     numbered = np.minimum(since // np.uint64(width), np.uint64(count - 1)).astype(np.int64)
-    totals = inputs.totals_in_steps(numbered, count)
-    return StepTotals(inputs.sample_type, totals, inputs.left_out, inputs.basis)
+    totals = shown.totals_in_steps(numbered, count)
+    return StepTotals(shown.sample_type, totals, shown.left_out, shown.basis)
 
 
 @trim_after
@@ -289,14 +289,14 @@ def weigh_blobs(chosen: ChosenBlobs, reading: StackReading, part: Path, budget: 
     They are the base for `draw_blobs`, perhaps in another worker, and don't pass through the server's
     process. Raises AnswerTooLarge or OSError.
     """
-    inputs = read_view_inputs(chosen, column_called(reading.focus.sample_type))
-    merged = _merged(inputs, reading.focus)
+    shown = read_view_inputs(chosen, column_called(reading.focus.sample_type))
+    merged = _merged(shown, reading.focus)
     if merged is None:
-        return StacksResult(None, 0, inputs.left_out)
+        return StacksResult(None, 0, shown.left_out)
     with refuse_too_large(_FLAME_GRAPH):
         stacks = reading.stacks(merged, budget)
     write_pieces(part, map(bytes, pack(stacks)))
-    return StacksResult(merged.sample_type, inputs.profiles, inputs.left_out, inputs.basis)
+    return StacksResult(merged.sample_type, shown.profiles, shown.left_out, shown.basis)
 
 
 @trim_after
@@ -308,10 +308,10 @@ def draw_blobs(
     It is compared with the stacks in the file `base` if one is given. `weigh_blobs` has written that file.
     Raises AnswerTooLarge or OSError.
     """
-    inputs = read_view_inputs(chosen, column_called(reading.focus.sample_type))
-    merged = _merged(inputs, reading.focus)
+    shown = read_view_inputs(chosen, column_called(reading.focus.sample_type))
+    merged = _merged(shown, reading.focus)
     if merged is None:
-        return FlameGraphResult(None, None, 0, 0, inputs.left_out)
+        return FlameGraphResult(None, None, 0, 0, shown.left_out)
     with refuse_too_large(_FLAME_GRAPH):
         stacks = reading.stacks(merged, budget)
         if base is not None:
@@ -321,11 +321,11 @@ def draw_blobs(
     return FlameGraphResult(
         merged.sample_type,
         graph,
-        inputs.profiles,
+        shown.profiles,
         merged.whole,
-        inputs.left_out,
+        shown.left_out,
         merged.sample_types,
-        inputs.basis,
+        shown.basis,
     )
 
 
@@ -359,12 +359,12 @@ class _Merged(NamedTuple):
         return self.sample_types[self.column]
 
 
-def _merged(inputs: ViewInputs, focus: Focus) -> _Merged | None:
+def _merged(shown: ViewInputs, focus: Focus) -> _Merged | None:
     """Return what a view shows; None if there is nothing to merge, or nothing is measured."""
-    column = inputs.column
+    column = shown.column
     if column is None:
         return None
-    profile = inputs.merge()
+    profile = shown.merge()
     some = as_shown(focus_latency(profile, focus.latencies))
     chosen = with_trimmed_paths(focus.patterns.apply(some), focus.trim_path)
     return _Merged(chosen, column, int(totals_of(some)[column]))
