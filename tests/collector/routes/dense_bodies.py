@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import NamedTuple, cast
 
+from pgo_collector.engine.call_places import Place
 from pgo_collector.engine.pushes import PushedProfile, Unpack
 from pgo_collector.engine.start_lines import KnownFunction, StartLines, Tables
 from pgo_collector.model.series import Series
@@ -63,6 +64,10 @@ class _Known:
     def has(self, *_: int) -> bool:
         """Return whether a line is in it."""
         return True
+
+    def place(self, *_: int, is_call: bool) -> Place | None:
+        """Return the lines of an address, if it isn't a call."""
+        return None if is_call else Place((("f", "a.go", 7, 0),) * 2, is_uploaded=True)
 
 
 class _KnownTables:
