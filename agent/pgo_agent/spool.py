@@ -7,6 +7,7 @@ JSON with the query parameters and, if requests are traced, the steps so far, an
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -219,7 +220,7 @@ class DiskSpool:
     @contextmanager
     def _writing(self) -> Iterator[int]:
         """Open and lock the folder, so that no other process writes to it; yield its file descriptor."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder)
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             latest = time.monotonic() + _LOCK_SECONDS
@@ -248,6 +249,16 @@ class DiskSpool:
                 yield file if os.fstat(file.fileno()).st_nlink else None
             finally:
                 _unlock(file.fileno())
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder for profiles if it isn't there, and return it. Raises OSError."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        text = "a file is in the way, and the spool is a folder"
+        raise NotADirectoryError(errno.ENOTDIR, text, error.filename) from error
+    return path
 
 
 def pack(upload: Upload) -> bytes:

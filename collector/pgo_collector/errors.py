@@ -5,6 +5,7 @@ A refusal carries the HTTP status that the client gets:
     CollectorError
     ├── Refusal                 answered with `status` and the message as problem details
     │   ├── NotACPUProfile      400
+    │   ├── NotOfItsType        400
     │   ├── EmptyBody           400
     │   ├── EmptyProfile        400
     │   ├── ParameterUnknown    400
@@ -134,6 +135,10 @@ class Refusal(CollectorError):
 
 class NotACPUProfile(Refusal, status=400):
     """The body is a profile, but doesn't measure what a Go CPU profile measures."""
+
+
+class NotOfItsType(Refusal, status=400):
+    """The body is one of Go's profiles, but not the one that the parameter `type` says."""
 
 
 class EmptyBody(Refusal, status=400):

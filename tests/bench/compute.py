@@ -92,7 +92,7 @@ def _cost(cluster: Cluster, profiled: Callable[[], AbstractContextManager[object
     with profiled():
         meter, idle = CpuMeter(cluster.pid), len(children_of(cluster.pid))
         before = meter.taken()
-        with cluster.pgbench(_run_seconds(rig)) as pgbench:
+        with cluster.pgbench(_run_seconds(rig), *rig.pgbench) as pgbench:
             printed, _ = pgbench.communicate()
         while len(children_of(cluster.pid)) > idle:  # its clients' processes
             time.sleep(0.01)
@@ -137,7 +137,7 @@ def _finishing(rig: Rig, cluster: Cluster) -> Section:
     for name in backends():
         command = [sys.executable, "-m", "tests.bench.finishing", name]
         file = rig.scratch / "cpu.pb.gz"
-        with cluster.pgbench(600 + length):
+        with cluster.pgbench(600 + length, *rig.pgbench):
             cost = json.loads(run([*command, str(length), file], ROOT).output)
         size = file.stat().st_size
         rows.append([name, "< 2 s", seconds(cost["cpu"]), f"{cost['samples']:,}", f"{size / 1000:.0f} KB"])

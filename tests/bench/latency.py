@@ -8,12 +8,12 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median, stdev
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pgo_agent import track, tracked_profile
 from pgo_agent.latency import TRACKERS, Recorder, Session, TrackerSettings
@@ -46,6 +46,20 @@ class _Cost(NamedTuple):
     clock: float
 
 
+class _Load(NamedTuple):
+    """What pgbench does: its scripts, each for some seconds; at a small scale one of them, for a second."""
+
+    scripts: Mapping[str, str]
+    seconds: int
+    options: tuple[str, ...]
+
+    @classmethod
+    def of(cls, rig: Rig) -> Self:
+        """Return the load for a scale."""
+        scripts = dict([*_SCRIPTS.items()][: None if rig.scale == 1 else 1])
+        return cls(scripts, _SECONDS if rig.scale == 1 else 1, rig.pgbench)
+
+
 def sections(rig: Rig) -> list[Section]:
     """Measure both tables."""
     with only_postgres(), running_postgres(scale=2 if rig.scale > 1 else 10) as cluster:
@@ -59,17 +73,17 @@ def _overhead(rig: Rig, cluster: Cluster) -> Section:
         contenders |= {name: partial(_bare, name, rig.scratch) for name in _TOOLS}
     ratios: dict[tuple[str, str], list[_Cost]] = {}
     accounts: dict[tuple[str, str], float] = {}
-    rounds, lasting = rig.rounds(_ROUNDS), _SECONDS if rig.scale == 1 else 1
+    load, rounds = _Load.of(rig), rig.rounds(_ROUNDS)
     order = [*contenders]
-    _costs(cluster, lasting)  # fill its caches
-    before = _costs(cluster, lasting)
+    _costs(cluster, load)  # fill its caches
+    before = _costs(cluster, load)
     for round_ in range(rounds):
         for name in order:
             with contenders[name]():
-                watched = [_costs(cluster, lasting) for _ in range(2)]
+                watched = [_costs(cluster, load) for _ in range(2)]
                 if round_ == 0:
-                    accounts |= {(name, way): share for way, share in _accounts(cluster, lasting).items()}
-            after = _costs(cluster, lasting)
+                    accounts |= {(name, way): share for way, share in _accounts(cluster, load).items()}
+            after = _costs(cluster, load)
             for costs, none in zip(watched, (before, after), strict=True):
                 for way, cost in costs.items():
                     ratio = _Cost(cost.cpu / none[way].cpu, cost.clock / none[way].clock)
@@ -81,14 +95,18 @@ def _overhead(rig: Rig, cluster: Cluster) -> Section:
         [
             name,
             f"≤ {_ASKED[name]}" if name in _ASKED else "",
-            *(cell for way in _SCRIPTS for cell in (*_cells(ratios[name, way]), _share(accounts[name, way]))),
+            *(
+                cell
+                for way in load.scripts
+                for cell in (*_cells(ratios[name, way]), _share(accounts[name, way]))
+            ),
         ]
         for name in contenders
     ]
     head = [
         "tracker",
         "asked",
-        *(f"{way}: {of}" for way in _SCRIPTS for of in ("CPU", "clock", "in BPF programs")),
+        *(f"{way}: {of}" for way in load.scripts for of in ("CPU", "clock", "in BPF programs")),
     ]
     return Section(
         "Latency trackers: what they cost PostgreSQL",
@@ -96,7 +114,7 @@ def _overhead(rig: Rig, cluster: Cluster) -> Section:
 
 CPU time of PostgreSQL's processes for each transaction of pgbench with 2 clients, and the wall-clock time,
 by those of a run without a tracker just before or after: the median of {2 * rounds} such pairs of runs of
-{lasting} s each, with its standard error. The trackers take turns. Trackers have a threshold of 1 ms and
+{load.seconds} s each, with its standard error. The trackers take turns. Trackers have a threshold of 1 ms and
 watch PostgreSQL's processes. "In BPF programs" is the time that the kernel counts for their programs on all
 CPUs, by PostgreSQL's CPU time in another run, since counting costs some too. Two runs of one kind differ by
 up to ten percent, so where one to three percent are asked, this account says more than the ratio. `perf
@@ -115,24 +133,24 @@ def _share(share: float) -> str:
     return f"{100 * share:.2f} %" if share else ""
 
 
-def _costs(cluster: Cluster, seconds: int) -> dict[str, _Cost]:
+def _costs(cluster: Cluster, load: _Load) -> dict[str, _Cost]:
     """Return what a transaction of each script costs."""
     costs = {}
-    for way, script in _SCRIPTS.items():
-        taken, transactions = _run(cluster, script, seconds)
-        costs[way] = _Cost(taken / transactions, seconds / transactions)
+    for way, script in load.scripts.items():
+        taken, transactions = _run(cluster, script, load)
+        costs[way] = _Cost(taken / transactions, load.seconds / transactions)
     return costs
 
 
-def _accounts(cluster: Cluster, seconds: int) -> dict[str, float]:
+def _accounts(cluster: Cluster, load: _Load) -> dict[str, float]:
     """Return the kernel's account of the time in our BPF programs, by PostgreSQL's CPU time."""
     shares = {}
     was = _COUNT_TIME.read_text()
     _COUNT_TIME.write_text("1")
     try:
-        for way, script in _SCRIPTS.items():
+        for way, script in load.scripts.items():
             before = _program_seconds()
-            taken, _ = _run(cluster, script, seconds)
+            taken, _ = _run(cluster, script, load)
             shares[way] = (_program_seconds() - before) / taken
     finally:
         _COUNT_TIME.write_text(was)
@@ -151,11 +169,11 @@ def _program_seconds() -> float:
     return sum(programs.values()) / 1e9
 
 
-def _run(cluster: Cluster, script: str, seconds: int) -> tuple[float, int]:
+def _run(cluster: Cluster, script: str, load: _Load) -> tuple[float, int]:
     """Return the CPU time of PostgreSQL's processes (s) and the number of transactions."""
     meter, idle = CpuMeter(cluster.pid), len(children_of(cluster.pid))
     before = meter.taken()
-    with cluster.pgbench(seconds, script=script) as pgbench:
+    with cluster.pgbench(load.seconds, *load.options, script=script) as pgbench:
         printed, _ = pgbench.communicate()
     while len(children_of(cluster.pid)) > idle:  # its clients' processes
         time.sleep(0.01)

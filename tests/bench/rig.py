@@ -40,6 +40,11 @@ class Rig:
         """Return how often to measure: once at a small scale, which only tries the suite."""
         return most if self.scale == 1 else 1
 
+    @property
+    def pgbench(self) -> tuple[str, ...]:
+        """Return options of pgbench. At a small scale it leaves most of both cores to other tests."""
+        return () if self.scale == 1 else ("--rate=200",)
+
     @cached_property
     def go(self) -> Path:
         """Return the `go` binary itself; the one in PATH may be a script that starts it."""

@@ -137,7 +137,7 @@ def terminate_group(epoch: Epoch) -> None:
 def damage_merged(epoch: Epoch) -> None:
     for path in _some(epoch.random, damage.files(epoch.collector.data / "merged"), 5):
         damage.damage(path, epoch.random.choice(damage.WAYS), epoch.random)
-    for owner in (("one", "cpu"), ("two", "cpu"), ("two", "heap")):
+    for owner in (("one", "cpu"), ("two", "cpu"), ("two", "wall")):
         epoch.load.check_merge(epoch.client, owner)
 
 
@@ -225,7 +225,7 @@ def damage_catalog(epoch: Epoch) -> None:
         except AssertionError:
             _check_told(epoch)
         else:
-            for service, type_ in (("one", "cpu"), ("two", "cpu"), ("two", "heap")):
+            for service, type_ in (("one", "cpu"), ("two", "cpu"), ("two", "wall")):
                 query = {"service": service, "type": type_}
                 answer = epoch.client.ask("GET", "/v1/merge", Server.merge_key, query)
                 if answer.status >= 500 and "reindex" not in answer.text:

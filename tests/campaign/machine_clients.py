@@ -30,7 +30,7 @@ DELETERS: Final = 2
 # How long retention keeps a profile.
 KEEP_DAYS: Final = 10
 OWNERS: Final[Sequence[Owner]] = (
-    ("one", "cpu"), ("two", "cpu"), ("two", "heap"), ("three", "cpu"), ("four", "block"),
+    ("one", "cpu"), ("two", "cpu"), ("two", "wall"), ("three", "cpu"), ("four", "offcpu"),
 )  # fmt: skip
 EXPIRING: Final = ("expiring", "cpu")
 # No request takes longer: a task may wait for a worker and run, twice; PostgreSQL and the object store have

@@ -11,7 +11,7 @@ from tests.faults.stacks import DAY, SECOND
 
 # How long retention keeps a profile.
 KEEP_DAYS: Final = 10
-OWNERS: Final = (("one", "cpu"), ("two", "cpu"), ("two", "heap"), ("expiring", "cpu"), ("probe", "cpu"))
+OWNERS: Final = (("one", "cpu"), ("two", "cpu"), ("two", "wall"), ("expiring", "cpu"), ("probe", "cpu"))
 _LABELS: Final = ("", "version=1", "version=1,pod=a", "version=1,pod=b", "version=2,pod=c")
 _FORMATS: Final = ("pprof", "go", "folded", "speedscope", "json", "llvm")
 

@@ -27,7 +27,7 @@ from pgo_agent.errors import NotInstalled
 from pgo_agent.latency import TRACKERS, TrackerBackend, TrackerSettings, tracker_backends
 from pgo_agent.outbox import Outbox
 from pgo_agent.profiler import ContinuousProfiler
-from pgo_agent.spool import DiskSpool, NoSpool, Spool
+from pgo_agent.spool import DiskSpool, NoSpool, Spool, make_folder
 
 _LAST_PROFILE_SECONDS = 60.0  # for a profiler's end, symbols, and an attempt to send
 
@@ -210,4 +210,4 @@ def _profiling(profiler: ContinuousProfiler) -> Iterator[None]:
 
 
 def _spool(options: argparse.Namespace) -> Spool:
-    return DiskSpool(options.spool) if options.spool else NoSpool()
+    return DiskSpool(make_folder(options.spool)) if options.spool else NoSpool()

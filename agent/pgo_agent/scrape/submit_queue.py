@@ -24,7 +24,7 @@ from pgo_agent.collector import Collector
 from pgo_agent.endpoint import GZIP_MAGIC, Query, make_upload
 from pgo_agent.errors import ScrapeFailed
 from pgo_agent.outbox import Outbox
-from pgo_agent.spool import DiskSpool, Dropped
+from pgo_agent.spool import DiskSpool, Dropped, make_folder
 from pgo_agent.trace import Step
 
 # Syncing one file after another is too slow for a fleet; the kernel syncs several files at a time.
@@ -42,8 +42,7 @@ class SubmitQueue:
     """
 
     def __init__(self, collector: Collector, folder: str | os.PathLike[str], *, max_bytes: int) -> None:
-        self._folder = Path(folder)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = make_folder(Path(folder))
         self._until = threading.Event()
         self._workers = [
             _SpoolWorker(

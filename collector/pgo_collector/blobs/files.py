@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import secrets
 from contextlib import suppress
@@ -113,6 +114,8 @@ def make_folder(path: Path) -> None:
     """
     if path.is_dir():
         return
+    if path.exists():
+        raise NotADirectoryError(errno.ENOTDIR, f"{path} is a file, and a folder is expected", str(path))
     make_folder(path.parent)
     with span("store", "make folder"):
         path.mkdir(FOLDER_MODE, exist_ok=True)

@@ -129,6 +129,8 @@ def _rights(path: Path) -> Finding:
             fix = "use a local file system with hard links, such as ext4 or XFS"
         elif error.errno == errno.ENOSPC:
             fix = "free some space"
+        elif error.errno == errno.ENOTDIR:
+            fix = "let PGOF_DIRECTORY name a folder"
         else:
             fix = f"give it to the user that runs the server: chown -R USER {path}"
         return Finding("data folder", "fails", f"{place}: {error.strerror}", fix)

@@ -16,9 +16,9 @@ from pprof_merge import ENGINE, Header, Limits, ProfileError, ValueType, compres
 from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, is_gzip_twice, summaries
 
 from pgo_collector.blobs.blobs import is_sealed
-from pgo_collector.errors import BodyTooCostly, NotACPUProfile
+from pgo_collector.errors import BodyTooCostly, NotACPUProfile, NotOfItsType
 from pgo_collector.model.facts import Facts
-from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.profile_types import CPU, WALL
 from pgo_collector.traces.spans import span
 
 _GZIPPED_SUFFIX = ".gz.part"
@@ -27,13 +27,15 @@ SAMPLE_COUNT = ValueType(b"samples", b"count")
 _OF_CPU = ([SAMPLE_COUNT], [CPU_TIME], sorted((SAMPLE_COUNT, CPU_TIME)))
 # What a profile is likely to be, by the beginning of one of its sample types.
 _LIKELY = {
-    b"inuse_": "heap",
-    b"alloc_": "heap",
-    b"contentions": "block or type=mutex",
-    b"goroutine": "goroutine",
-    b"threadcreate": "threadcreate",
-    b"wall": "wall",
+    b"inuse_": ("heap", "allocs"),
+    b"alloc_": ("heap", "allocs"),
+    b"contentions": ("block", "mutex"),
+    b"goroutine": ("goroutine",),
+    b"threadcreate": ("threadcreate",),
+    b"wall": (WALL,),
 }
+# The types of Go's own profiles: what is certainly another one of them isn't taken as one.
+_OF_GO = frozenset({"heap", "allocs", "block", "mutex", "goroutine", "threadcreate"})
 _LONGEST_LIST = 200
 _MIB = 1 << 20
 # How much longer the interpreted engine takes for honest bodies.
@@ -60,7 +62,7 @@ class ValidatedBody(NamedTuple):
     packed: bytes | None
 
 
-_Outcome = ValidatedBody | ProfileError | NotACPUProfile | BodyTooCostly | OSError
+_Outcome = ValidatedBody | ProfileError | NotACPUProfile | NotOfItsType | BodyTooCostly | OSError
 
 
 def gzipped_part(part: Path) -> Path:
@@ -95,19 +97,30 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
 
 def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Limits) -> _Outcome:
     try:
-        if body.type == CPU:
-            check_cpu(summary.header)
+        _check_type(body.type, summary.header)
         to_store = packed(content, limits)
         size = len(to_store or content)
         if isinstance(body.content, Path) and to_store is not None:
             gzipped_part(body.content).write_bytes(to_store)
             gzipped_part(body.content).replace(body.content)
             to_store = None
-    except (NotACPUProfile, OSError) as error:
+    except (NotACPUProfile, NotOfItsType, OSError) as error:
         return error.with_traceback(None)  # which would keep the body in memory
     header, digest = summary.header, summary.digest.hex()
     facts = Facts(header.time_nanos, header.duration_nanos, digest, size, summary.samples)
     return ValidatedBody(facts, to_store)
+
+
+def _check_type(type_: str, header: Header) -> None:
+    """Raise NotACPUProfile or NotOfItsType for a profile that is certainly of another type than was said."""
+    if type_ == CPU:
+        check_cpu(header)
+    elif type_ in _OF_GO:
+        is_cpu = header.period_type == CPU_TIME and sorted(header.sample_types) in _OF_CPU
+        likely = (CPU,) if is_cpu else _likely(header)
+        if likely and type_ not in likely:
+            types = _cut(", ".join(map(str, header.sample_types[:10])))
+            raise NotOfItsType(f"not a profile of the type {type_}: it measures {types}; {_advice(likely)}")
 
 
 def check_cpu(header: Header) -> None:
@@ -118,22 +131,29 @@ def check_cpu(header: Header) -> None:
     if header.period_type != CPU_TIME:
         raise NotACPUProfile(
             f"not a CPU profile: the period is in {_cut(str(header.period_type))}, not in {CPU_TIME};"
-            f" {_advice(header)}"
+            f" {_advice(_likely(header))}"
         )
     given = sorted(header.sample_types)
     if given not in _OF_CPU:
         types = ", ".join(map(str, header.sample_types[:10])) or "nothing"
         raise NotACPUProfile(
             f"not a CPU profile: it measures {_cut(types)}, not {SAMPLE_COUNT} and {CPU_TIME};"
-            f" {_advice(header)}"
+            f" {_advice(_likely(header))}"
         )
 
 
-def _advice(header: Header) -> str:
+def _likely(header: Header) -> tuple[str, ...]:
+    """Return the types that a profile may be of, by its sample types; none if they don't tell."""
     names = [sample_type.type for sample_type in header.sample_types]
-    for beginning, type_ in _LIKELY.items():
+    for beginning, types in _LIKELY.items():
         if any(name.startswith(beginning) for name in names):
-            return f"send it with type={type_}"
+            return types
+    return ()
+
+
+def _advice(likely: tuple[str, ...]) -> str:
+    if likely:
+        return f"send it with {' or '.join(f'type={type_}' for type_ in likely)}"
     return "send it with its type, such as type=wall or type=other"
 
 

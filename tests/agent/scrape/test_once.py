@@ -257,6 +257,8 @@ def test_a_person_sees_how_far_it_is(scraping: Scraping, targets: TargetServer) 
         (["--kubernetes", "--pod-label", "a=b"], "not namespace, pod, node, label:KEY or annotation:KEY"),
         (["--label", "=b"], "a label has no name"),
         (["--spool", "/proc/none"], "/proc/none"),
+        (["--spool", "/proc/version"], "a file is in the way, and the spool is a folder"),
+        (["--spool", "/proc/version/spool"], "a file is in the way, and the spool is a folder"),
     ],
 )
 def test_what_cannot_be_done_is_told_at_once(

@@ -26,6 +26,7 @@ from tests.agent.serving import Posting, Serving, parsed
 
 IN_REQUESTS = {"bcc": "BccProfile", "perf": "Perf", "bpftrace": "Bpftrace"}
 KEY = "of-the-agent"
+_SENDING = ("--url", "http://127.0.0.1:1", "--submit-key-file", "/proc/self/comm", "--service", "x")
 
 
 @pytest.fixture(scope="module")
@@ -382,6 +383,7 @@ def test_nobody_gets_in_without_the_key(tmp_path: Path) -> None:
         (["--allow-host", "http://node7:3080"], "is not a host's name: without scheme, port and path"),
         (["--executable", "longer-than-15-bytes"], "not the name of a process"),
         (["--frequency", "1001"], "1 to 1000"),
+        ([*_SENDING, "--spool", "/proc/version/spool"], "a file is in the way, and the spool is a folder"),
     ],
     ids=" ".join,
 )

@@ -38,7 +38,7 @@ def test_a_profile_is_described(shared: Server) -> None:
 
 def test_every_type_of_profefe_is_taken_and_listed(server: Server) -> None:
     for number, type_ in enumerate(TYPES):
-        stored(server, profile_of("a", time_nanos=EPOCH - number * DAY), type=type_)
+        stored(server, profile_of("a", time_nanos=EPOCH - number * DAY, type_=type_), type=type_)
     assert [profile["type"] for profile in listed(server)] == TYPES[::-1]
     assert [profile["type"] for profile in listed(server, limit="3")] == TYPES[2::-1]
     for type_ in TYPES:
@@ -152,8 +152,8 @@ def test_what_is_no_profile_is_refused(shared: Server) -> None:
 
 
 def test_a_profile_without_samples_is_refused(shared: Server) -> None:
-    empty = edited(profile_of("a"), lambda parsed: parsed.ClearField("sample"))
-    for type_ in ("cpu", "heap"):
+    for type_ in ("heap", "cpu"):
+        empty = edited(profile_of("a", type_=type_), lambda parsed: parsed.ClearField("sample"))
         assert_error(post(shared, empty, service="empty", type=type_), 400, "no samples")
     assert listed(shared, service="empty") == []
     stored(shared, profile_of("a"), service="empty")

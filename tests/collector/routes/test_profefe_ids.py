@@ -40,7 +40,7 @@ def test_several_ids_are_merged(shared: Server) -> None:
         (f"{a}+{a}", "a"),
     ):
         assert tally(get(shared, f"{PROFILES}/{ids}").content) == dict.fromkeys(stacks, 1)
-    heap = stored(shared, profile_of("a"), service="several", type="heap")["id"]
+    heap = stored(shared, profile_of("a", type_="heap"), service="several", type="heap")["id"]
     other = stored(shared, profile_of("a"), service="another")["id"]
     for mixed in (heap, other):
         assert_error(get(shared, f"{PROFILES}/{a}+{mixed}"), 400, "several services or types")

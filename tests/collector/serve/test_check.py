@@ -258,7 +258,7 @@ BREAKS: dict[str, tuple[Break, dict[str, str], str]] = {
     "damaged catalog": (damage_catalog, {"catalog": "fails"}, "reindex"),
     "lost blob": (lose_blob, {"catalog": "fails"}, "1 blobs are missing"),
     "another blob": (add_blob, {"catalog": "warning"}, "1 blobs aren't in it"),
-    "no folder": (file_for_folder, {"data folder": "fails"}, "Not a directory"),
+    "no folder": (file_for_folder, {"data folder": "fails"}, "let PGOF_DIRECTORY name a folder"),
 }
 
 

@@ -19,10 +19,18 @@ def test_a_folder_in_which_nothing_can_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "incoming").write_text("a file")
     for _ in range(2):  # the first one has let it go again
         with (
-            pytest.raises(FolderUnusable, match=f"data folder {tmp_path}: File exists"),
+            pytest.raises(FolderUnusable, match=f"data folder {tmp_path}: {tmp_path}/incoming is a file"),
             DataFolder(tmp_path),
         ):
             pass
+
+
+@pytest.mark.parametrize("below", ["", "a", "a/b"])
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("a file")
+    with pytest.raises(FolderUnusable, match=f"{file} is a file, and a folder is expected"):
+        DataFolder(file / below)
 
 
 def test_a_lock_file_that_another_process_has_replaced_ends_all_changes(tmp_path: Path) -> None:

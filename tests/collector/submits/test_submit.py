@@ -202,7 +202,7 @@ def test_what_is_no_cpu_profile_is_refused_and_leaves_nothing(shared: Server, bo
 @pytest.mark.parametrize(
     ("sample_types", "meant"),
     [
-        (("alloc_space", "inuse_space"), "type=heap"),
+        (("alloc_space", "inuse_space"), "type=heap or type=allocs"),
         (("contentions", "delay"), "type=block or type=mutex"),
         (("goroutine",), "type=goroutine"),
         (("samples", "wall"), "type=wall"),
@@ -212,15 +212,39 @@ def test_what_is_no_cpu_profile_is_refused_and_leaves_nothing(shared: Server, bo
 def test_a_profile_without_its_type_is_told_the_type(
     shared: Server, sample_types: tuple[str, ...], meant: str
 ) -> None:
+    answer = shared.submit(_measuring(*sample_types))
+    assert answer.status_code == 400
+    assert answer.json()["detail"].endswith(f"send it with {meant}")
+
+
+def _measuring(*sample_types: str) -> bytes:
+    """Return a profile that has these sample types and no samples."""
+
     def edit(profile: Profile) -> None:
         del profile.sample_type[:], profile.sample[:]
         for name in sample_types:
             profile.string_table.append(name.encode())
             profile.sample_type.add(type=len(profile.string_table) - 1)
 
-    answer = shared.submit(edited(profile_of("a"), edit))
+    return edited(profile_of("a"), edit)
+
+
+@pytest.mark.parametrize("type_", ["heap", "allocs", "block", "mutex", "goroutine", "threadcreate"])
+def test_what_is_certainly_another_profile_of_go_is_refused(shared: Server, type_: str) -> None:
+    answer = shared.submit(profile_of("a"), query={"type": type_, "service": "mixed"})
     assert answer.status_code == 400
-    assert answer.json()["detail"].endswith(f"send it with {meant}")
+    measured = "it measures samples/count, cpu/nanoseconds; send it with type=cpu"
+    assert answer.json()["detail"] == f"not a profile of the type {type_}: {measured}"
+    of_waits = shared.submit(_measuring("contentions", "delay"), query={"type": type_, "service": "mixed"})
+    assert of_waits.status_code == (204 if type_ in {"block", "mutex"} else 400)
+    assert shared.submit(_measuring("objects", "space"), query={"type": type_}).status_code == 204
+
+
+@pytest.mark.parametrize("type_", ["process_cpu", "wall", "other", "offcpu"])
+def test_other_types_take_any_profile(shared: Server, type_: str) -> None:
+    query = {"type": type_, "service": "mixed"}
+    assert shared.submit(profile_of("a"), query=query).status_code == 204
+    assert shared.submit(_measuring("contentions", "delay"), query=query).status_code == 204
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress], ids=["bare", "gzip"])

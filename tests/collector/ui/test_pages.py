@@ -165,19 +165,19 @@ def test_the_table_is_sorted_by_its_links(site: Visitor) -> None:
 
 
 def test_a_function_below_the_rows_of_the_table_is_found(shared: Server, site: Visitor) -> None:
-    """A sampled heap has a function in a sample or two; 50 others may have more."""
+    """A program that waits may have a function in a sample or two; 50 others may have more."""
     stacks = {"main.main;main.allocates": 1} | {f"main.main;main.f{number}": 9 for number in range(60)}
-    query = {"service": "rare", "type": "heap"}
+    query = {"service": "rare", "type": "wall"}
     assert shared.submit(stacked(stacks, time_nanos=NOW), query=query).status_code == 204
-    page = site.page("/ui/services/rare/top", type_="heap", sort="flat")
+    page = site.page("/ui/services/rare/top", type_="wall", sort="flat")
     assert "main.allocates" not in {row[-1] for row in rows(page)}
     (form,) = page.all("form", role="search")
     hidden = {tag.attributes["name"]: tag.attributes["value"] for tag in page.all("input", type="hidden")}
-    assert hidden["type"] == "heap"
-    found = site.page(form.attributes["action"], 404, type_="heap", function="allocates")
+    assert hidden["type"] == "wall"
+    found = site.page(form.attributes["action"], 404, type_="wall", function="allocates")
     (link,) = (link for link in found.links() if "function=main.allocates" in link)
     assert "main.main" in site.page(link).text
-    every = site.page("/ui/services/rare/top", type_="heap", n="100")
+    every = site.page("/ui/services/rare/top", type_="wall", n="100")
     assert "main.allocates" in {row[-1] for row in rows(every)}
     assert not every.all("form", role="search")
 
