@@ -43,6 +43,10 @@ _FORM_ADVICE = "a form, as `curl -F` sends it; send the profile alone, with `cur
 _CPROFILE_ADVICE = (
     "a profile of Python's cProfile, which has no stacks; take one with pgo-agent's `StackSampler`"
 )
+_SPEEDSCOPE_ADVICE = "a file of speedscope, which lacks most of a profile; set the profiler to write pprof"
+_V8_ADVICE = (
+    "a .cpuprofile of V8 (Node, browsers); take a profile with `npx pprof-it PROGRAM.js`, which writes pprof"
+)
 _TEXTS = (
     (rb"--[^\r\n]{1,200}\r\n(?i:content-disposition:)", _FORM_ADVICE),
     (rb"[{\xfb][)\xa9]\x03", _CPROFILE_ADVICE),
@@ -50,10 +54,9 @@ _TEXTS = (
     (rb"goroutine \d+ [^\n]*\[", "a dump of goroutines; fetch it without `debug=2`"),
     (rb"go 1\.\d+ trace\0", _TRACE_ADVICE),
     (rb"(?i)\s*<(?:!doctype|!--|html|head|body|\?xml|svg)", _PAGE_ADVICE),
-    (
-        rb"\s*[\[{]\s*[\"\[{}\]\d-]",
-        "JSON, which speedscope and browsers write; set the profiler to write pprof",
-    ),
+    (rb"\s*\{[^\0]*speedscope\.app/file-format-schema", _SPEEDSCOPE_ADVICE),
+    (rb"\s*\{[^\0]*\"callFrame\"\s*:\s*\{", _V8_ADVICE),
+    (rb"\s*[\[{]\s*[\"\[{}\]\d-]", "JSON, as browsers write it; set the profiler to write pprof"),
     (rb"[^\s;][^\n;]*;[^\n]* \d+(?:\.\d+)?\r?(?:\n|\Z)", _FOLDED_ADVICE),
 )
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")

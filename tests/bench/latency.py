@@ -47,7 +47,7 @@ class _Cost(NamedTuple):
 
 
 class _Load(NamedTuple):
-    """What pgbench does: its scripts, each for some seconds; at a small scale one of them, for a second."""
+    """The scripts of pgbench, and how long each runs; at a small scale one of them, for a second."""
 
     scripts: Mapping[str, str]
     seconds: int

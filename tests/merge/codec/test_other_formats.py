@@ -76,6 +76,7 @@ OLD_TEXTS = {
         524_320,
     ),
 }
+_SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
 OTHERS = {
     "CPU of Java": (gperftools("<", "Q", kind=1), "gperftools"),
     "dump of goroutines": (b"goroutine 1 [running]:\nmain.main()\n", "without `debug=2`"),
@@ -94,7 +95,19 @@ OTHERS = {
     "HTML": (b"<!DOCTYPE html>\n<html><head><title>Log in</title>", "HTML"),
     "HTML without its type": (b"\n <html lang=en>", "HTML"),
     "SVG": (b'<?xml version="1.0"?><svg>', "HTML or XML"),
-    "JSON": (json.dumps({"$schema": "https://www.speedscope.app", "shared": {}}).encode(), "JSON"),
+    "JSON": (json.dumps({"traceEvents": []}).encode(), "JSON"),
+    "speedscope": (
+        json.dumps({"$schema": f"{_SPEEDSCOPE}#", "shared": {"frames": []}}).encode(),
+        "a file of speedscope",
+    ),
+    "speedscope of another order": (
+        json.dumps({"version": "1", "$schema": _SPEEDSCOPE}, indent=1).encode(),
+        "a file of speedscope",
+    ),
+    "cpuprofile": (
+        b'{"nodes":[{"id":1,"callFrame":{"functionName":"(root)","scriptId":"0","url":"","lineNumber":-1',
+        "`npx pprof-it",
+    ),
     "JSON list": (b"[\n  {}]", "JSON"),
     "folded stacks": (b"main;run;next 12\nmain;run 3\n", "folded stacks"),
     "folded stacks of Java": (b"java/lang/Thread.run;A.go [inlined] 1.5\r\nx 2\r\n", "folded stacks"),
