@@ -56,8 +56,9 @@ def _build_id(file: Path) -> str:
 def add_symbols(symbols: argparse.ArgumentParser) -> None:
     """Add the arguments of the command to its parser."""
     symbols.description = (
-        "Read where each function of a Go program begins, and send it to a collector: profiles by eBPF of"
-        " this build, taken from then on, can be used by builds. Needs pgo-agent[symbols]."
+        "Read where each function of a Go program begins and on which line each call is, and send that to a"
+        " collector: profiles by eBPF of this build, taken from then on, can be used by builds. Needs"
+        " pgo-agent[symbols]."
     )
     symbols.add_argument(
         "binary", metavar="BINARY", type=Path, help="the program, as it was built: not stripped"
