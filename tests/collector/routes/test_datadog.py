@@ -167,6 +167,7 @@ def test_tags_become_labels(shared: Server) -> None:
     tags = {
         "version": "1.4", "empty": "", "url": "http://x:1", "process_id": "7", "profile_seq": "3",
         "_dd.origin": "x", "__name__": "memory", "runtime_version": "3.11", "profiler_version": "4.16",
+        "go_execution_traced": "yes",
     }  # fmt: skip
     parts = {"event": event("pay/ments", **tags), "cpu.pprof": profile_of("a")}
     added = "host:web-1,default_env:prod,agent_version:7.60"

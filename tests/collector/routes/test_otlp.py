@@ -311,6 +311,18 @@ def test_a_resource_without_a_service_is_named_by_its_program_or_the_key(strict:
         assert stored(strict, service)
 
 
+def test_the_name_that_sdks_give_a_program_without_one_is_no_label(strict: Server) -> None:
+    for key, service in ((strict.submit_key, "unknown_service-java"), (ONE, "checkout")):
+        request = Export()
+        request.resource({"service.name": "unknown_service:java"})
+        request.profile()
+        request.sample([("a", "", 0)], timestamps=1)
+        assert_exported(export(strict, request.body, key))
+        found = [labels for _, labels in stored(strict, service)]
+        assert found
+        assert not any("service_name" in labels for labels in found)
+
+
 def test_basic_passwords_are_keys(shared: Server) -> None:
     assert_exported(export(shared, of_stack("a", "basic"), **basic("any", shared.submit_key)))
 

@@ -13,6 +13,7 @@ from pprof_merge import Header
 _LEFT_OUT = re.compile(
     r"_dd\..*|runtime[-_](?:id|arch|compiler|engine|os|platform|version)|(?:agent|library|profiler)_version"
     r"|process_id|profile_seq|profiler_config|format|language|pgo|snapshot|git\.repository_url"
+    r"|go_execution_traced"
 )
 _DEFAULT_ENV = "default_env"
 

@@ -88,16 +88,20 @@ class Target:
         pairs = [*labels]
         given = dict(pairs)
         called = given.get(SERVICE_NAME, "").strip()
+        # What OpenTelemetry's SDKs call a program that names no service; it is no label.
+        is_unknown = called.startswith(f"{UNKNOWN_SERVICE}:")
         meant = service_called(called[:_LONGEST_CALLED])
         name = given.get("__name__", "").strip()
         plain = name.removeprefix(_GODELTAPROF)
         kept = [pair for pair in pairs if pair[0] != SERVICE_NAME and not pair[0].startswith(PRIVATE_PREFIX)]
-        if called != meant != "":
+        if called != meant != "" and not is_unknown:
             kept.append((SERVICE_NAME, called))
         if sender.tenant:
             kept.append(("tenant", sender.tenant))
         is_delta = plain != name or given.get("__delta__") == "false"
-        service = meant or sender.service
+        service = (
+            sender.service if is_unknown and sender.service != UNKNOWN_SERVICE else meant or sender.service
+        )
         own = sent_labels(service, "", labels_of_pairs(kept, _MOST_LABELS))
         return cls(service, own, plain, is_delta)
 
