@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections import Counter
+from pathlib import Path
 from time import process_time
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
@@ -28,9 +30,6 @@ from pprof_proto.profile_pb2 import Profile as Message
 from tests.merge.analysis.test_dropped_frames import dropping, top_of
 from tests.merge.go_top import go_top
 from tests.merge.stacked import stacked
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # As compilers and linkers write them, and how `go tool pprof` shows them.
 RUST_LEGACY = "_ZN4core3fmt5write17h0123456789abcdefE"
@@ -85,6 +84,20 @@ def test_a_name_is_shown_as_by_go(name: str, tmp_path: Path) -> None:
 )
 def test_names_of_which_go_leaves_too_little_are_shown_as_sent(name: str) -> None:
     assert set(top_of(stacked({name: 1}))) == {name}
+
+
+@pytest.mark.system("nm")
+def test_the_functions_of_a_library_are_shown_as_by_go(tmp_path: Path) -> None:
+    (library, *_) = Path("/usr/lib").glob("*/libstdc++.so.6")
+    listed = subprocess.run(["nm", "-D", library], capture_output=True, text=True, check=True).stdout
+    symbols = [
+        line.split()[-1].partition("@")[0] for line in listed.splitlines() if re.search(" [TW] ", line)
+    ]
+    profile = stacked(dict.fromkeys(symbols, 1))
+    shown = top_of(profile)
+    assert shown == go_top(profile, tmp_path, "cpu", "nanoseconds", "-symbolize=")
+    assert len(symbols) > 3000
+    assert not [name for name in shown if name.startswith("_Z")]
 
 
 def test_swift_is_shown_too() -> None:
