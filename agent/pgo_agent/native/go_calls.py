@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 # x86-64: CALL of a near function, by a register or through memory, and SYSCALL. What only looks like one is
 # never asked for.
 _X86_CALLS = re.compile(
-    rb"(?=(\xe8[\s\S]{4}|\xff[\x10-\x13\x16\x17\xd0-\xd7]|\xff[\x50-\x53\x55-\x57][\s\S]|\xff\x54[\s\S]{2}"
-    rb"|\xff[\x90-\x93\x95-\x97][\s\S]{4}|\xff\x94[\s\S]{5}|\x0f\x05))"
+    rb"(?=(\xe8[\s\S]{4}|\xff[\x10-\x13\x16\x17\xd0-\xd7]|\xff[\x14\x50-\x53\x55-\x57][\s\S]|\xff\x54[\s\S]{2}"
+    rb"|\xff[\x15\x90-\x93\x95-\x97][\s\S]{4}|\xff\x94[\s\S]{5}|\x0f\x05))"
 )
 _NEAR = 0xE8
 # AArch64: BL, BLR and SVC, as the bits that tell them and their values.
