@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.collector.queries.test_snapshots import renamed
 from tests.faults.stacks import DAY, SECOND, large_profile, profile_of, tally
-from tests.merge.stacked import heap_of
+from tests.merge.stacked import HEAP, heap_of
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -71,21 +72,29 @@ def test_old_days_of_a_series_become_one_profile_each(server: Server, store: Cal
     assert merged(server)["5"] == 4
 
 
-def test_snapshots_are_not_rolled_up(server: Server, store: Callable[..., None]) -> None:
+def test_snapshots_are_not_rolled_up(server: Server) -> None:
     """No view could tell from their sum what was held, or counted meanwhile."""
-    types = ("heap", "goroutine", "threadcreate", "memory", "allocs", "block", "mutex", "other")
-    for type_ in types:
+    waits = ("contentions", "count"), ("delay", "nanoseconds")
+    measured = {
+        **dict.fromkeys(("heap", "memory"), HEAP),
+        **{type_: ((type_, "count"),) for type_ in ("goroutine", "threadcreate")},
+        **dict.fromkeys(("allocs", "other"), HEAP),
+        **dict.fromkeys(("block", "mutex"), waits),
+    }
+    types = [*measured]
+    for type_, of_type in measured.items():
         for second in range(3):
             time_nanos = NOON - 5 * DAY + second * SECOND
-            snapshot = heap_of({"main;cache": (second, second, 1, 1)}, time_nanos=time_nanos)
-            assert server.submit(snapshot, query={"type": type_}).status_code == 204
-        # With a duration, as Go's own differences have.
-        store("seconds", 5, type=type_, service="seconds")
-        store("seconds", 5, 1, type=type_, service="seconds")
+            snapshot = heap_of({"main;cache": (1 + second, 1 + second, 1, 1)}, time_nanos=time_nanos)
+            # With a duration it is a difference that Go has made.
+            for service, duration in (("default", 0), ("seconds", SECOND)):
+                profile = renamed(snapshot, *of_type, duration=duration)
+                answer = server.submit(profile, query={"type": type_, "service": service})
+                assert answer.status_code == 204, answer.text
     kept(server, rollup_days="3")
     combined = {blob.relative_to(server.data).parts[1:3] for blob in server.blobs(".inputs")}
     assert combined == {("seconds", type_) for type_ in types[4:]}
-    assert len(server.blobs()) == 3 * len(types) + 2 * 4 + 4
+    assert len(server.blobs()) == 3 * len(types) + 3 * 4 + 4
     shown = server.ask("/v1/top", type="heap", sample_type="alloc_space").json()
     assert (shown["total"], shown["basis"]["snapshots"]) == (2, 3)
 
