@@ -371,10 +371,18 @@ QUERIES: Mapping[str, list[Message]] = {
     "SelectSeries": [messages.SelectSeriesRequest(group_by=["region"], step=15.0, limit=3, **_SELECTED)],
     "SelectMergeStacktraces": [
         messages.SelectMergeStacktracesRequest(max_nodes=100, **_SELECTED),
-        messages.SelectMergeStacktracesRequest(format="PROFILE_FORMAT_PPROF", **_SELECTED),
+        *(
+            messages.SelectMergeStacktracesRequest(format=f"PROFILE_FORMAT_{each}", **_SELECTED)
+            for each in ("PPROF", "TREE", "DOT")
+        ),
         messages.SelectMergeStacktracesRequest(
             format="PROFILE_FORMAT_PPROF", stack_trace_selector=_PGO, **_SELECTED
         ),
+    ],
+    "Diff": [
+        messages.DiffRequest(
+            **dict.fromkeys(("left", "right"), messages.SelectMergeStacktracesRequest(**_SELECTED))
+        )
     ],
     "SelectMergeProfile": [messages.SelectMergeProfileRequest(**_SELECTED)],
 }

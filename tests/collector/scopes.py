@@ -270,7 +270,11 @@ def questions(
             of = known if number else Words([plain], [plain], known.now)
             path = _path(template, of, random)
             if method == "POST" and template.startswith(("/querier", "/settings", "/parca")):
-                yield Question(route, method, path, (), _message(of, random))
+                message = _message(of, random)
+                if template.endswith("/Diff"):
+                    message = {"left": message, "right": _message(of, random)}
+                    message["right"]["profileTypeID"] = message["left"]["profileTypeID"]
+                yield Question(route, method, path, (), message)
                 continue
             taken = [
                 name

@@ -21,7 +21,7 @@ from tests.server import Server
 _PATIENCE_SECONDS = 300.0
 _CALLS = (
     "ProfileTypes", "LabelNames", "LabelValues", "Series", "GetProfileStats", "SelectSeries",
-    "SelectMergeStacktraces", "SelectMergeProfile",
+    "SelectMergeStacktraces", "SelectMergeProfile", "Diff",
 )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def schema() -> str:
     wrapper = by_name["PprofProfile"]
     wrapper.name, wrapper.field[0].type = "PprofAnswer", FieldDescriptorProto.TYPE_MESSAGE
     wrapper.field[0].type_name = ".querier.v1.PprofProfile"
-    by_name["SelectMergeStacktracesResponse"].field[1].type_name = ".querier.v1.PprofAnswer"
+    by_name["SelectMergeStacktracesResponse"].field[-1].type_name = ".querier.v1.PprofAnswer"
     for message in profile.message_type:
         for field in message.field:
             field.type_name = field.type_name.replace(".perftools.profiles.", ".querier.v1.Pprof")

@@ -73,7 +73,7 @@ def dot_of(requests: Sequence[RequestTrace]) -> str:
     lines = ["digraph trace {", "  rankdir=LR;", '  node [shape=box, fontname="sans-serif"];']
     for number, step in enumerate(tree_of(requests)):
         label = f"{printable(step.span.name)}\n{step.nanos / 1e6:.3f} ms, self {step.self_nanos / 1e6:.3f} ms"
-        lines.append(f"  s{number} [label={_quoted(label)}];")
+        lines.append(f"  s{number} [label={quoted(label)}];")
         if step.parent >= 0:
             lines.append(f"  s{step.parent} -> s{number};")
     return "\n".join([*lines, "}"]) + "\n"
@@ -82,6 +82,12 @@ def dot_of(requests: Sequence[RequestTrace]) -> str:
 def printable(text: str) -> str:
     """Return a text in which what isn't printable, such as a terminal's escapes, is written as an escape."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotes, as Graphviz reads it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def _ms(nanos: int) -> str:
@@ -139,8 +145,3 @@ def _row(rows: list[list[int]], span: Span) -> int:
             return number
     rows.append([span.end])
     return len(rows) - 1
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'

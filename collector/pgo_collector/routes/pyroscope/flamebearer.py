@@ -14,8 +14,13 @@ from pprof_merge.analysis import FlameGraph
 
 from pgo_collector.queries.grafana.profile_types import ProfileType
 from pgo_collector.routes.push.connect import written
+from pgo_collector.routes.pyroscope.querier_pb2 import (
+    DiffResponse,
+    FlameGraphDiff,
+    Level,
+    SelectMergeStacktracesResponse,
+)
 from pgo_collector.routes.pyroscope.querier_pb2 import FlameGraph as FlameGraphMessage
-from pgo_collector.routes.pyroscope.querier_pb2 import Level, SelectMergeStacktracesResponse
 
 TOTAL, OTHER = "total", "other"
 # Drawings divide values by the rate: that of values in ns, and one that they take for none.
@@ -49,9 +54,7 @@ class Flamebearer:
     @classmethod
     def of(cls, graph: FlameGraph) -> Flamebearer:
         """Return the bars of a graph of one or two sides; callees stand in the order of their names."""
-        called: defaultdict[int, list[int]] = defaultdict(list)
-        for node, parent in enumerate(graph.parent.tolist()):
-            called[parent].append(node)
+        called = callees_in(graph)
         own, total = graph.own_size.tolist(), graph.size.tolist()
         sides = range(len(total[0]))
         names: dict[str, int] = {TOTAL: 0}
@@ -82,6 +85,14 @@ class Flamebearer:
         return cls([*names], levels, total[0], max_self)
 
 
+def callees_in(graph: FlameGraph) -> defaultdict[int, list[int]]:
+    """Return the callees of each node; the first node is that of -1."""
+    called: defaultdict[int, list[int]] = defaultdict(list)
+    for node, parent in enumerate(graph.parent.tolist()):
+        called[parent].append(node)
+    return called
+
+
 def _name(graph: FlameGraph, node: int | None) -> str:
     if node is None:
         return OTHER
@@ -96,6 +107,25 @@ def flame_graph_message(as_json: bool, graph: FlameGraph) -> bytes:
         levels = [Level(values=level) for level in bars.levels]
         message.flamegraph.CopyFrom(
             FlameGraphMessage(names=bars.names, levels=levels, total=bars.totals[0], max_self=bars.max_self)
+        )
+    return written(message, as_json)
+
+
+def diff_message(as_json: bool, graph: FlameGraph) -> bytes:
+    """Return the answer with a flame graph of two sides; without one if both totals are 0."""
+    bars = Flamebearer.of(graph)
+    message = DiffResponse()
+    if any(bars.totals):
+        left, right = bars.totals
+        message.flamegraph.CopyFrom(
+            FlameGraphDiff(
+                names=bars.names,
+                levels=[Level(values=level) for level in bars.levels],
+                total=left + right,
+                max_self=bars.max_self,
+                leftTicks=left,
+                rightTicks=right,
+            )
         )
     return written(message, as_json)
 

@@ -32,7 +32,8 @@ from pgo_collector.queries.grafana.selector import OTHER_SERVICE_NAME, parse_sel
 from pgo_collector.routes.push.connect import PROTOBUF, Messages, answer, is_json, written, written_answer
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
 from pgo_collector.routes.pyroscope.encoding import pprof_message, profile_message
-from pgo_collector.routes.pyroscope.flamebearer import flame_graph_message
+from pgo_collector.routes.pyroscope.flamebearer import diff_message, flame_graph_message
+from pgo_collector.routes.pyroscope.graphs import dot_message, tree_message
 
 QUERIER = "/querier.v1.QuerierService/"
 SETTINGS = "/settings.v1.SettingsService/"
@@ -74,6 +75,7 @@ def querier_routes(profiles: Profiles, reading: Reading, read: Messages, keys: K
         "SelectMergeStacktraces", "Return a flame graph", messages.SelectMergeStacktracesRequest,
         reader.stacktraces,
     )  # fmt: skip
+    serve_written("Diff", "Return a flame graph that compares two", messages.DiffRequest, reader.diff)
     serve_written(
         "SelectMergeProfile", "Return a merge as pprof", messages.SelectMergeProfileRequest, reader.profile
     )
@@ -201,13 +203,30 @@ class _Reader:
             write = partial(pprof_message, as_json)
             profile = await self._profile(request, asked, write)
             return written(messages.SelectMergeStacktracesResponse(), as_json) if profile is None else profile
-        if asked.format not in _FLAME_GRAPHS:
-            raise ParameterInvalid("format: FLAMEGRAPH and PPROF are offered")
-        sides = [_below_calls(_query_of(asked), asked.stack_trace_selector)]
+        query = _below_calls(_query_of(asked), asked.stack_trace_selector)
+        match asked.format:
+            case messages.PROFILE_FORMAT_UNSPECIFIED | messages.PROFILE_FORMAT_FLAMEGRAPH:
+                draw = partial(flame_graph_message, as_json)
+            case messages.PROFILE_FORMAT_TREE:
+                draw = partial(tree_message, as_json)
+            case messages.PROFILE_FORMAT_DOT:
+                draw = partial(dot_message, as_json, query.type)
+            case _:
+                raise ParameterInvalid("format: FLAMEGRAPH, TREE, DOT and PPROF are offered")
         nodes = self._reading.nodes(asked.max_nodes)
-        return await self._reading.flame_graph(
-            _scope_of(request), sides, nodes, partial(flame_graph_message, as_json)
-        )
+        return await self._reading.flame_graph(_scope_of(request), [query], nodes, draw)
+
+    async def diff(self, request: Request, asked: messages.DiffRequest) -> bytes:
+        """Return the flame graph of two selections of one profile type, side by side."""
+        sides = []
+        for side in (asked.left, asked.right):
+            _check_ids(side.profile_id_selector, side.trace_id_selector, side.span_selector)
+            sides.append(_below_calls(_query_of(side), side.stack_trace_selector))
+        if sides[0].type != sides[1].type:
+            raise ParameterInvalid("right: give the profile type of left")
+        nodes = self._reading.nodes(max(asked.left.max_nodes, asked.right.max_nodes))
+        draw = partial(diff_message, is_json(request))
+        return await self._reading.flame_graph(_scope_of(request), sides, nodes, draw)
 
     async def profile(self, request: Request, asked: messages.SelectMergeProfileRequest) -> bytes:
         """Return the profile of one profile type."""
@@ -232,7 +251,6 @@ class _Reader:
 # Each name that a call asks for is a statement. A series has fewer labels.
 _SERVICE_NAMES = frozenset({SERVICE_NAME, OTHER_SERVICE_NAME})
 _MOST_NAMES = 100
-_FLAME_GRAPHS = {messages.PROFILE_FORMAT_UNSPECIFIED, messages.PROFILE_FORMAT_FLAMEGRAPH}
 
 
 def _scope_of(request: Request) -> Scope:

@@ -184,12 +184,46 @@ class SelectMergeStacktracesRequest(_message.Message):
     def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., max_nodes: _Optional[int] = ..., format: _Optional[_Union[ProfileFormat, str]] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ..., profile_id_selector: _Optional[_Iterable[str]] = ..., trace_id_selector: _Optional[_Iterable[str]] = ..., span_selector: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SelectMergeStacktracesResponse(_message.Message):
-    __slots__ = ("flamegraph", "pprof")
+    __slots__ = ("flamegraph", "tree", "dot", "pprof")
     FLAMEGRAPH_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    DOT_FIELD_NUMBER: _ClassVar[int]
     PPROF_FIELD_NUMBER: _ClassVar[int]
     flamegraph: FlameGraph
+    tree: bytes
+    dot: str
     pprof: PprofProfile
-    def __init__(self, flamegraph: _Optional[_Union[FlameGraph, _Mapping]] = ..., pprof: _Optional[_Union[PprofProfile, _Mapping]] = ...) -> None: ...
+    def __init__(self, flamegraph: _Optional[_Union[FlameGraph, _Mapping]] = ..., tree: _Optional[bytes] = ..., dot: _Optional[str] = ..., pprof: _Optional[_Union[PprofProfile, _Mapping]] = ...) -> None: ...
+
+class DiffRequest(_message.Message):
+    __slots__ = ("left", "right")
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_FIELD_NUMBER: _ClassVar[int]
+    left: SelectMergeStacktracesRequest
+    right: SelectMergeStacktracesRequest
+    def __init__(self, left: _Optional[_Union[SelectMergeStacktracesRequest, _Mapping]] = ..., right: _Optional[_Union[SelectMergeStacktracesRequest, _Mapping]] = ...) -> None: ...
+
+class DiffResponse(_message.Message):
+    __slots__ = ("flamegraph",)
+    FLAMEGRAPH_FIELD_NUMBER: _ClassVar[int]
+    flamegraph: FlameGraphDiff
+    def __init__(self, flamegraph: _Optional[_Union[FlameGraphDiff, _Mapping]] = ...) -> None: ...
+
+class FlameGraphDiff(_message.Message):
+    __slots__ = ("names", "levels", "total", "max_self", "leftTicks", "rightTicks")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    MAX_SELF_FIELD_NUMBER: _ClassVar[int]
+    LEFTTICKS_FIELD_NUMBER: _ClassVar[int]
+    RIGHTTICKS_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    levels: _containers.RepeatedCompositeFieldContainer[Level]
+    total: int
+    max_self: int
+    leftTicks: int
+    rightTicks: int
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., levels: _Optional[_Iterable[_Union[Level, _Mapping]]] = ..., total: _Optional[int] = ..., max_self: _Optional[int] = ..., leftTicks: _Optional[int] = ..., rightTicks: _Optional[int] = ...) -> None: ...
 
 class PprofProfile(_message.Message):
     __slots__ = ("profile",)

@@ -1,5 +1,5 @@
 """GET /pyroscope/render and render-diff: flame graphs as JSON of the format flamebearer, for Grafana's app
-Profiles Drilldown and for scripts.
+Profiles Drilldown and for scripts, and calls for Graphviz.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import context_of, require_key
@@ -20,6 +20,7 @@ from pgo_collector.queries.grafana.profiles import Query
 from pgo_collector.queries.grafana.reading import Grouping, Reading, Steps
 from pgo_collector.routes.push.connect import JSON
 from pgo_collector.routes.pyroscope.flamebearer import Timeline, flamebearer_json
+from pgo_collector.routes.pyroscope.graphs import USUAL_FUNCTIONS, dot_of
 
 RENDER, RENDER_DIFF = "/pyroscope/render", "/pyroscope/render-diff"
 _AGO = re.compile(r"now(?:-(\d{1,6})(s|m|h|d|w|M|y))?")
@@ -36,13 +37,20 @@ def render_routes(reading: Reading, keys: KeyFile) -> Routes:
 
     @routes.get(
         RENDER,
-        summary="Return a flame graph as JSON",
+        summary="Return a flame graph as JSON, or its calls for Graphviz",
         response_class=Response,
         response_description="The flame graph, in the format flamebearer",
-        openapi_extra=_parameters("query", "from", "until", "max-nodes"),
+        openapi_extra=_parameters("query", "from", "until", "max-nodes", "format"),
     )
     async def render(request: Request) -> Response:
-        return await _rendered(reading, request, [_query_of(request, "query", "from", "until")])
+        query = _query_of(request, "query", "from", "until")
+        if _text(request, "format") != "dot":
+            return await _rendered(reading, request, [query])
+        asked = _nodes_of(request)
+        reading.nodes(asked)
+        draw = partial(dot_of, query.type, asked or USUAL_FUNCTIONS)
+        scope = context_of(request).caller.scope
+        return PlainTextResponse(await reading.flame_graph(scope, [query], reading.nodes(0), draw))
 
     sides = [(f"{side}Query", f"{side}From", f"{side}Until") for side in ("left", "right")]
 
@@ -63,8 +71,6 @@ def render_routes(reading: Reading, keys: KeyFile) -> Routes:
 
 
 async def _rendered(reading: Reading, request: Request, sides: list[Query]) -> Response:
-    if _text(request, "format") == "dot":
-        raise ParameterInvalid("format=dot isn't made here: leave it out for JSON")
     scope, nodes = context_of(request).caller.scope, reading.nodes(_nodes_of(request))
     timeline = await _timeline(reading, scope, sides[0]) if len(sides) == 1 else None
     write = partial(flamebearer_json, sides[0].type, timeline)
