@@ -31,8 +31,9 @@ PYROSCOPE_IO := 0.8.7 1.4.0
 OPENTELEMETRY_PROTO := 1.42.1 1.45.2
 DATADOG_CLIENTS := tests/interop/clients/datadog
 AZURITE := tests/interop/clients/azurite
+GO_CLIENTS := tests/interop/clients/go
 CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEMETRY_PROTO:%=opentelemetry-proto-%) \
-	ddtrace-4.16.0 dd-trace azurite
+	ddtrace-4.16.0 dd-trace azurite go-clients
 # What a storage and a catalog elsewhere could change.
 SHARED := tests/collector tests/faults/test_model.py
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
@@ -82,7 +83,7 @@ toolchains: $(TOOLCHAINS:%=.dev/go%/.complete)
 	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
 	@touch $@
 
-# Clients of Pyroscope, OTLP and Datadog, and Azurite, for the tests that use them; they need npm.
+# Clients of Pyroscope, OTLP and Datadog, and Azurite, for the tests that use them; they need npm, and Go's module proxy.
 .PHONY: clients
 clients: $(CLIENT_FOLDERS:%=.dev/%/.complete)
 
@@ -120,6 +121,13 @@ clients: $(CLIENT_FOLDERS:%=.dev/%/.complete)
 	mkdir -p $(@D)
 	cp $^ $(@D)
 	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+# Their module says which versions, and go.sum which bytes; the Go is the one of .venv.
+.dev/go-clients/.complete: $(wildcard $(GO_CLIENTS)/go.* $(GO_CLIENTS)/*/main.go) | .venv/.complete
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	cd $(GO_CLIENTS) && CGO_ENABLED=0 GOTOOLCHAIN=local $(CURDIR)/$(BIN)/go build -trimpath -buildvcs=false -o $(CURDIR)/$(@D) ./...
 	@touch $@
 
 .PHONY: serve

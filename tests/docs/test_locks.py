@@ -86,3 +86,11 @@ def test_every_npm_package_has_a_hash_and_no_registry(folder: str) -> None:
     assert installed
     assert all(package["integrity"] for package in installed)
     assert not any("resolved" in package for package in installed)
+
+
+def test_every_go_module_has_a_hash_and_no_registry() -> None:
+    module, sums = ((ROOT / "tests/interop/clients/go" / name).read_text() for name in ("go.mod", "go.sum"))
+    needed = re.findall(r"^\t(\S+ v\S+)", module, flags=re.MULTILINE)
+    assert needed
+    assert all(f"{each} h1:" in sums for each in needed)
+    assert "://" not in module + sums
