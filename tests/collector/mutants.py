@@ -231,6 +231,15 @@ _PUSH = push_request(
 )
 PUSH_MESSAGE = _PUSH.SerializeToString()
 _FORM, _FORM_TYPE = form(profile=_BARE[0], sample_type_config=b'{"cpu": {"units": "x"}}')
+_SPEEDSCOPE = json.dumps({
+    "$schema": "https://www.speedscope.app/file-format-schema.json",
+    "shared": {"frames": [{"name": "a", "file": "a.py", "line": 1}, {"name": "b"}]},
+    "profiles": [
+        {"type": "sampled", "name": "x", "unit": "bytes", "samples": [[0], [0, 1]], "weights": [1, 2.5]},
+        {"type": "evented", "name": "y", "unit": "seconds", "startValue": 0,
+         "events": [{"type": "O", "frame": 1, "at": 0.5}, {"type": "C", "frame": 1, "at": 2}]},
+    ],
+}).encode()  # fmt: skip
 _QUERY = f"name={_SERVICE}{{region=eu,zone=1}}&from=1700000000&format=pprof&spyName=gospy"
 
 
@@ -250,6 +259,8 @@ def _ingest(server: Server, random: Random) -> httpx.Response:
         spy = random.choice(["", "dotnetspy"])  # profiles of .NET are repaired
         body = mutate_bytes(random, _FORM)
         return ingest(server, body, content_type=_FORM_TYPE, name=_SERVICE, spyName=spy)
+    if random.randrange(2):
+        return ingest(server, mutate_bytes(random, _SPEEDSCOPE), name=_SERVICE, format="speedscope")
     query = mutate_bytes(random, _QUERY.encode()).decode("latin-1")
     headers = bearer(server.submit_key) | {"Content-Type": _mutated_type(random, _FORM_TYPE)}
     return server.client.post("/ingest", params=query, content=_FORM, headers=headers)

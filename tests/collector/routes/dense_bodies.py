@@ -6,8 +6,9 @@ They are written by hand: the classes of protobuf would take longer than what is
 from __future__ import annotations
 
 import gzip
+import json
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple, cast
 
@@ -408,6 +409,25 @@ def _unpack_submit(content: bytes, _: Limits) -> list[PushedProfile]:
 _PROFILES = {"samples": _profile_of_samples, "frames": _profile_of_frames, "locations": _profile_of_locations}
 
 
+def _of_speedscope(frames: int, samples: Sequence[Sequence[int]]) -> bytes:
+    profile = {"type": "sampled", "unit": "none", "samples": samples, "weights": [1] * len(samples)}
+    document = {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "shared": {"frames": [{"name": f"f{number}", "line": number} for number in range(frames)]},
+        "profiles": [profile],
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _samples_of_speedscope() -> bytes:
+    """Return stacks that have little in common."""
+    return _of_speedscope(500, [[number % 500, number // 500, *range(6)] for number in range(26_000)])
+
+
+def _frames_of_speedscope() -> bytes:
+    return _of_speedscope(60_000, [[*range(of, of + 1000)] for of in range(0, 60_000, 1000)])
+
+
 def dense_bodies() -> Iterator[tuple[str, Dense]]:
     """Yield the name of each shape, and the shape."""
     export = partial(unpack_export, export_options(is_json=False))
@@ -457,6 +477,9 @@ def dense_bodies() -> Iterator[tuple[str, Dense]]:
     yield "push, a long name", Dense(partial(_series_of_a_long_name, 1), push)
     yield "write raw, a long name", Dense(partial(_series_of_a_long_name, 2), write)
     yield "ingest of .NET, empty labels", Dense(_then(_profile_of_empty_labels, _dotnet), ingest)
+    speedscope = partial(unpack_ingest, IngestOptions(of_dotnet, None, "speedscope", "", Sender()))
+    yield "ingest of speedscope, samples", Dense(_samples_of_speedscope, speedscope)
+    yield "ingest of speedscope, frames", Dense(_frames_of_speedscope, speedscope)
     yield "datadog, a long tag", Dense(_long_tag, split)
     yield "datadog, many values", Dense(_then(_profile_of_many_values, _uploaded), split)
     yield "datadog, nine types", Dense(_then(_profile_of_types, _uploaded), split)

@@ -421,6 +421,29 @@ def _event(make: Make, count: int) -> bytes:
     return form(**{"event": make(count), "cpu.pprof": _PROFILE})[0]
 
 
+def _of_schema(make: Make, count: int) -> bytes:
+    return make(count).replace(b"{", b'{"$schema":"https://www.speedscope.app/file-format-schema.json",', 1)
+
+
+def _events(piece: str, count: int) -> bytes:
+    events = ",".join(piece % number if "%" in piece else piece for number in range(count))
+    profile = f'{{"type":"evented","name":"a","unit":"seconds","events":[{events}]}}'
+    return _of_schema(
+        lambda _: f'{{"shared":{{"frames":[{{"name":"a"}}]}},"profiles":[{profile}]}}'.encode(), count
+    )
+
+
+def _files_of_speedscope() -> Iterator[tuple[str, Make, Unpack]]:
+    speedscope = partial(
+        unpack_ingest, IngestOptions((("service_name", "a"),), None, "speedscope", "", Sender())
+    )
+    for piece in ('{"type":"O","frame":0,"at":0}', '{"type":"O","frame":0,"at":%d}'):
+        yield f"ingest of speedscope, events {piece}", partial(_events, piece), speedscope
+    for inner in ("%s", '{"profiles":%s}', '{"profiles":[],"shared":{"frames":%s}}'):
+        for name, make in _json_texts(inner).items():
+            yield f"ingest of speedscope, {name} in {inner}", partial(_of_schema, make), speedscope
+
+
 def hostile_bodies() -> Iterator[tuple[str, Make, Unpack]]:
     """Yield the name of each shape, what makes a body of a number of repetitions, and what reads it."""
     export = partial(unpack_export, export_options(is_json=False))
@@ -451,6 +474,7 @@ def hostile_bodies() -> Iterator[tuple[str, Make, Unpack]]:
     for name, forms in _FORMS.items():
         yield f"datadog, {name}", forms, to_datadog
         yield f"ingest, {name}", forms, ingest
+    yield from _files_of_speedscope()
     for name, make in _json_texts("%s").items():
         yield f"ingest, {name}", partial(_config, make), ingest
         yield f"datadog, {name}", partial(_event, make), to_datadog

@@ -227,7 +227,7 @@ def test_a_name_that_is_none_is_refused(shared: Server, name: str) -> None:
     assert "name" in refused(ingest(shared, profile_of("a"), name=name), 400)
 
 
-@pytest.mark.parametrize("format_", ["jfr", "trie", "tree", "lines", "speedscope"])
+@pytest.mark.parametrize("format_", ["jfr", "trie", "tree", "lines"])
 def test_other_formats_are_refused_by_name(shared: Server, format_: str) -> None:
     message = refused(ingest(shared, b"x", name="other-format", format=format_), 422)
     assert f"in the format {format_}; only pprof can be read" in message

@@ -1,6 +1,6 @@
 """Pyroscope's API, as its SDKs and Grafana Alloy push to it, and as Grafana reads from it.
 
-Pushing: `api` has the routes, `push` and `ingest` take their bodies apart. Reading: `querier` and `render`
-have the calls, `encoding`, `flamebearer` and `graphs` write their answers. `make lock` makes the classes of
-the messages, `push_pb2` and `querier_pb2`, from push.proto and querier.proto.
+Pushing: `api` has the routes, `push`, `ingest` and `speedscope` take their bodies apart. Reading: `querier`
+and `render` have the calls, `encoding`, `flamebearer` and `graphs` write their answers. `make lock` makes the
+classes of the messages, `push_pb2` and `querier_pb2`, from push.proto and querier.proto.
 """

@@ -1,4 +1,6 @@
-"""The body of `/ingest`: a pprof profile, bare or as a form, taken apart in a worker; and its query."""
+"""The body of `/ingest`: a pprof profile, bare or as a form, or a file of speedscope, taken apart in a
+worker; and its query.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ from pgo_collector.http.forms import form_boundary, form_parts, is_form
 from pgo_collector.model.series import Series
 from pgo_collector.routes.push.connect import read_json
 from pgo_collector.routes.push.naming import Sender, Target, profile_name
+from pgo_collector.routes.pyroscope.speedscope import read_speedscope
 
 _NAME = re.compile(r"\s*(?P<app>[A-Za-z0-9_.\-/]+)\s*(?:\{(?P<labels>[^{}]*)\}\s*)?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9_.]+")
@@ -28,8 +31,10 @@ _TIME_UNITS: Mapping[int, int] = MappingProxyType({10: 10**9, 13: 10**6, 16: 10*
 _TIME = re.compile(r"(\d{10,19})(?:\.\d*)?")
 
 # The formats that aren't read, as `format` and parts of content types name them.
-_OTHER_FORMATS = ("jfr", "trie", "tree", "lines", "speedscope")
-_PPROF = "pprof"
+_OTHER_FORMATS = ("jfr", "trie", "tree", "lines")
+_PPROF, _SPEEDSCOPE = "pprof", "speedscope"
+# The label that tells the profiles of one file apart.
+_NAME_IN_FILE = "speedscope_name"
 _MOST_PARTS = 16
 # Values of the JSON about sample types: a profile has 100 types at most.
 _MOST_IN_CONFIG = 10_000
@@ -100,6 +105,8 @@ def parse_time(text: str) -> int | None:
 
 def unpack_ingest(options: IngestOptions, content: bytes, limits: Limits) -> list[Unpacked]:
     """Return the profile of a request; none if it is empty. Raises NotPprof, PushInvalid or ProfileError."""
+    if options.format == _SPEEDSCOPE:
+        return _of_speedscope(options, content, limits)
     for name in _OTHER_FORMATS:
         if options.format == name or f"+{name}" in options.content_type:
             raise NotPprof(f"the profile is in the format {name}; only pprof can be read: send format=pprof")
@@ -114,6 +121,21 @@ def unpack_ingest(options: IngestOptions, content: bytes, limits: Limits) -> lis
         return Target.of(dict(labels).items(), options.sender).series(header, has_start_lines)
 
     return [PushedProfile(form.profile, place, options.created_nanos)]
+
+
+def _of_speedscope(options: IngestOptions, content: bytes, limits: Limits) -> list[Unpacked]:
+    """Return the profiles in a file of speedscope, each with its name as a label."""
+    app = dict(options.labels)["service_name"]
+    found: list[Unpacked] = []
+    for each in read_speedscope(content, app, limits):
+        own = {**dict(options.labels), "service_name": each.app, _NAME_IN_FILE: each.name}
+
+        def place(header: Header, has_start_lines: bool, own: dict[str, str] = own) -> Series:
+            labels = {"__name__": profile_name(header, {}), **own}
+            return Target.of(labels.items(), options.sender).series(header, has_start_lines)
+
+        found.append(PushedProfile(each.content, place, options.created_nanos))
+    return found
 
 
 def _form_of(options: IngestOptions, content: bytes, limits: Limits) -> _Form:
