@@ -32,8 +32,10 @@ OPENTELEMETRY_PROTO := 1.42.1 1.45.2
 DATADOG_CLIENTS := tests/interop/clients/datadog
 AZURITE := tests/interop/clients/azurite
 GO_CLIENTS := tests/interop/clients/go
+JAVA_CLIENTS := tests/interop/clients/java
+MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:2.8:copy
 CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEMETRY_PROTO:%=opentelemetry-proto-%) \
-	ddtrace-4.16.0 dd-trace azurite go-clients
+	ddtrace-4.16.0 dd-trace azurite go-clients java-agent-2.9.2
 # What a storage and a catalog elsewhere could change.
 SHARED := tests/collector tests/faults/test_model.py
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
@@ -83,7 +85,8 @@ toolchains: $(TOOLCHAINS:%=.dev/go%/.complete)
 	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
 	@touch $@
 
-# Clients of Pyroscope, OTLP and Datadog, and Azurite, for the tests that use them; they need npm, and Go's module proxy.
+# Clients of Pyroscope, OTLP and Datadog, and Azurite, for the tests that use them; they need npm,
+# Go's module proxy, a JDK and Maven.
 .PHONY: clients
 clients: $(CLIENT_FOLDERS:%=.dev/%/.complete)
 
@@ -128,6 +131,14 @@ clients: $(CLIENT_FOLDERS:%=.dev/%/.complete)
 	rm -rf $(@D)
 	mkdir -p $(@D)
 	cd $(GO_CLIENTS) && CGO_ENABLED=0 GOTOOLCHAIN=local $(CURDIR)/$(BIN)/go build -trimpath -buildvcs=false -o $(CURDIR)/$(@D) ./...
+	@touch $@
+
+.dev/java-agent-%/.complete: $(JAVA_CLIENTS)/agent-%.sha256 $(JAVA_CLIENTS)/Busy.java
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	mvn --quiet --batch-mode $(MAVEN_COPY) -Dartifact=io.pyroscope:agent:$* -DoutputDirectory=$(CURDIR)/$(@D)
+	cd $(@D) && sha256sum --quiet --check $(CURDIR)/$<
+	javac -d $(@D) $(JAVA_CLIENTS)/Busy.java
 	@touch $@
 
 .PHONY: serve
