@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import add_collector, add_series, add_trace, read_key, trace_key
-from pgo_agent.errors import AgentError
+from pgo_agent.errors import AgentError, NotReadable
 from pgo_agent.native import native_profile, read_samples, recording_of
+from pgo_agent.profile_builder import CPU_TYPES
 from pgo_agent.streams import say
 
 _FAILED = 2
@@ -19,20 +21,32 @@ _FAILED = 2
 def add_convert(convert: argparse.ArgumentParser) -> None:
     """Add the arguments of the command to its parser."""
     convert.description = (
-        "Convert a recording of perf record -e cpu-clock -g --buildid-mmap to a gzipped pprof profile."
+        "Convert a recording of perf record -g --buildid-mmap, of any event, to a gzipped pprof profile."
     )
     convert.add_argument(
         "recording", metavar="RECORDING", type=Path, help="the file that perf record wrote: perf.data"
     )
     convert.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the file to write")
+    convert.add_argument(
+        "--event",
+        metavar="EVENT",
+        default="",
+        help="the event to convert, where perf recorded several; such as cycles or page-faults:u",
+    )
     convert.set_defaults(run=_convert)
 
 
 def _convert(options: argparse.Namespace) -> int:
-    samples = read_samples(options.recording)
+    samples = read_samples(options.recording, event=options.event)
+    if not samples:
+        raise NotReadable(options.recording, "it has no samples")
     # perf's clock starts at boot, so the end of the recording is taken from the file's modification time.
     recording = recording_of(samples, options.recording.stat().st_mtime_ns)
     options.output.write_bytes(native_profile(recording))
+    if recording.types != CPU_TYPES:
+        name = recording.types[-1][0]
+        label = shlex.quote(f"profile_name={name}")
+        say(f"samples of {name} aren't CPU time: submit with --type other --label {label}")
     return 0
 
 

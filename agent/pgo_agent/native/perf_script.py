@@ -1,5 +1,7 @@
 """Read a recording of `perf record -g` through `perf script`: its samples, with the mapping of each frame.
 
+A recording may have several events, of which one is read. `types_of` says what a profile of it measures.
+
 Recordings with stacks are required. For those, perf prints the frames of programs as file offsets; without
 stacks it prints addresses.
 """
@@ -7,13 +9,17 @@ stacks it prints addresses.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from pgo_agent.errors import NotReadable
+from pgo_agent.errors import NotReadable, ToolFailed
 from pgo_agent.native.external_tools import run_tool
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
+from pgo_agent.profile_builder import CPU_TYPES
 
 _FIELDS = "comm,pid,tid,time,period,event,ip,sym,dso"
 _SCRIPT = (
@@ -28,6 +34,20 @@ _SCRIPT = (
 )
 # The events whose period is CPU time in ns.
 _CLOCKS = frozenset({"cpu-clock", "task-clock"})
+# The events that happen as code runs: their samples say how often code ran, as those of clocks do. Intel and
+# Arm have names of their own for them.
+_RUNNING = re.compile(
+    r"(?:cpu-|ref-)?cycles|instructions|branch(?:es|-instructions)|cpu_cycles|br_retired|inst_retired"
+    r"|(?:cpu_clk_unhalted|inst_retired|br_inst_retired)\..+",
+    re.IGNORECASE,
+)
+# An event of a kind of cores, such as cpu_core/cycles/u, and any other, such as cycles:u or sched:sched_exit.
+_OF_CORES = re.compile(r"(?:cpu|cpu_core|cpu_atom|armv\w+)/(?P<name>[\w.-]+)/(?P<modifiers>[a-zA-Z]*)")
+_OF_ANY = re.compile(r"(?P<name>[^/]+/[^/]*/|.+?)(?::?(?<=[:/])(?P<modifiers>[ukhGHpPSDIWe]+))?")
+# The modifiers that say where events count: in programs, the kernel, a hypervisor, guests or the host.
+_WHERE = frozenset("ukhGH")
+# The number of events that an error names.
+_NAMED_EVENTS = 10
 # Programs choose the names of their threads and files, and so can forge a line. Numbers are therefore matched
 # with the number of digits that they can have at most.
 _MAPPED = re.compile(
@@ -37,7 +57,7 @@ _MAPPED = re.compile(
 )
 _SAMPLE = re.compile(
     r"(?P<comm>.*?) +(?P<pid>-?\d{1,10})/(?P<thread>-?\d{1,10}) +(?P<time>\d{1,9}\.\d{9}): +"
-    r"(?P<period>\d{1,12}) (?P<event>\S+?)(?::[a-zA-Z]*)?: *(?P<frame>\S.*)?"
+    r"(?P<period>\d{1,12}) +(?P<event>[!-~]{1,255}):(?: +(?P<frame>\S.*)?)?"
 )
 _FRAME = re.compile(r"\s+(?P<at>[0-9a-f]{1,16}) (?P<symbol>.*?) \((?P<file>.*)\)")
 # The name of a task, and the task that it was forked from. Other task events aren't needed.
@@ -52,36 +72,108 @@ _UNKNOWN = "[unknown]"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample: `period` ns of CPU time of a thread, at `time` (ns by perf's clock).
+    """One sample of an event: `period` ns of CPU time or events of a thread, at `time` (ns by perf's clock).
 
+    `event` is its name without precision and kind of cores: `cycles:u` for `cpu_core/cycles/upp`.
     `process` is the name of the main thread of its process at that time, "" if perf didn't print it.
+    `has_stack` is false if perf didn't record stacks of the event.
     """
 
     stack: Stack
     time: int
     period: int
     process: str
+    event: str
+    has_stack: bool
 
 
-def read_samples(path: Path, perf: str = "perf") -> list[Sample]:
-    """Return the samples of a perf.data file, in order of time. `perf` is the program to run.
+def read_samples(path: Path, perf: str = "perf", event: str = "") -> list[Sample]:
+    """Return the samples of one event of a perf.data file, in order of time. `perf` is the program to run.
 
-    Raises NotReadable if the recording isn't of CPU time or has no stacks, and ToolFailed if perf is missing
-    or can't read the file.
+    `event` may be left out if there is one only. Raises NotReadable if it isn't there or has no stacks, and
+    ToolFailed if perf is missing or can't read the file.
     """
     printed = run_tool(perf, *_SCRIPT, "-i", path)
     try:
-        return list(parse(printed))
+        samples = samples_of(parse(printed), event)
     except ValueError as error:
         raise NotReadable(path, str(error)) from error
+    if not all(sample.has_stack for sample in samples):
+        reason = (
+            f"its samples of {samples[0].event} have no stacks: record with -g, which follows frame pointers"
+            " (as --call-graph fp), with --call-graph dwarf, or with --call-graph lbr"
+        )
+        if _has_branches(path, perf):
+            reason += "; its branch records (perf record -b) aren't read"
+        raise NotReadable(path, reason)
+    return samples
+
+
+def _has_branches(path: Path, perf: str) -> bool:
+    with suppress(ToolFailed):
+        return any("BRANCH_STACK" in line for line in run_tool(perf, "evlist", "-v", "-i", path))
+    return False
+
+
+def samples_of(samples: Iterable[Sample], event: str) -> list[Sample]:
+    """Return the samples of an event, or of the only one if `event` is "".
+
+    The event is named with the modifiers that say where it counts, or without if that is one event only.
+    Raises ValueError if it isn't one.
+    """
+    every = list(samples)
+    counts = Counter(sample.event for sample in every)
+    wanted = event and "".join(_spelled(event))
+    chosen = {name for name in counts if wanted in {"", name}} or {
+        name for name in counts if wanted == kind_of(name)
+    }
+    if len(chosen) == 1 or not (counts or event):
+        return [sample for sample in every if sample.event in chosen]
+    found = ", ".join(f"{name} ({count})" for name, count in counts.most_common(_NAMED_EVENTS)) or "none"
+    if chosen:
+        raise ValueError(f"it has samples of several events, choose one with --event: {found}")
+    raise ValueError(f"it has no samples of {event}, but of: {found}")
+
+
+@lru_cache(maxsize=1024)
+def _spelled(event: str) -> tuple[str, str]:
+    """Return the kind of an event and where it counts, such as `:u`, from any of perf's spellings of it."""
+    parts = _OF_CORES.fullmatch(event) or _OF_ANY.fullmatch(event)
+    if parts is None:
+        return event, ""
+    where = "".join(sorted(_WHERE.intersection(parts["modifiers"] or ""), reverse=True))
+    return parts["name"], where and f":{where}"
+
+
+def kind_of(event: str) -> str:
+    """Return an event's name without where it counts: `cycles` for `cycles:u`."""
+    return _spelled(event)[0]
+
+
+def types_of(event: str) -> Sequence[tuple[str, str]]:
+    """Return the sample types, each a name and a unit, of a profile of an event.
+
+    Compilers take `samples` for how often code ran, so other events, such as page faults, have none.
+    """
+    kind = kind_of(event)
+    if kind in _CLOCKS:
+        return CPU_TYPES
+    amount = (kind, "count")
+    return (CPU_TYPES[0], amount) if _RUNNING.fullmatch(kind) else (amount,)
 
 
 def recording_of(samples: Sequence[Sample], ended: int) -> Recording:
-    """Return a recording of samples in order of time, the last one taken at `ended` (ns since 1970)."""
-    period = samples[0].period if samples else 0
-    duration = samples[-1].time - samples[0].time + period if samples else 0
+    """Return a recording of one event's samples in order of time, the last at `ended` (ns since 1970).
+
+    Its period is the mean, since perf changes the period of most events to keep to a frequency (`-F`).
+    """
+    types = types_of(samples[0].event) if samples else CPU_TYPES
+    period = sum(sample.period for sample in samples) // max(len(samples), 1)
+    duration = samples[-1].time - samples[0].time if samples else 0
+    if types == CPU_TYPES:
+        duration += period
     counted = ((sample.stack, 1, sample.period) for sample in samples)
-    return Recording.from_samples(ended - duration, duration, period, counted)
+    return Recording.from_samples(ended - duration, duration, period, counted, types)
 
 
 def parse(lines: Iterable[str]) -> Iterator[Sample]:
@@ -100,12 +192,10 @@ def parse(lines: Iterable[str]) -> Iterator[Sample]:
         elif _EVENT.search(line):
             _apply_event(line, mappings, processes)
         elif header := _SAMPLE.fullmatch(line):
-            if header["event"] not in _CLOCKS:
-                raise ValueError(
-                    f"its samples are of {header['event']}, not of CPU time: record with -e cpu-clock"
-                )
             if header["frame"]:
-                raise ValueError("it has no stacks: record with -g")
+                # Without stacks, perf prints the sample in one line.
+                yield _sample(header, frames, processes)
+                header = None
         else:
             raise ValueError(f"not a line of perf script: {line!r}")
     if header:
@@ -115,7 +205,8 @@ def parse(lines: Iterable[str]) -> Iterator[Sample]:
 def _sample(header: re.Match[str], frames: list[Frame], processes: dict[str, str]) -> Sample:
     stack = Stack(header["comm"].strip(), int(header["pid"]), int(header["thread"]), tuple(frames))
     time = int(header["time"].replace(".", ""))
-    return Sample(stack, time, int(header["period"]), processes.get(header["pid"], ""))
+    process, event = processes.get(header["pid"], ""), "".join(_spelled(header["event"]))
+    return Sample(stack, time, int(header["period"]), process, event, has_stack=not header["frame"])
 
 
 def _apply_event(line: str, mappings: dict[str, list[Mapping]], processes: dict[str, str]) -> None:

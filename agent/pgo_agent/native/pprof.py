@@ -11,7 +11,7 @@ from pgo_agent.errors import NotReadable
 from pgo_agent.native.elf import Elf, candidate_paths
 from pgo_agent.native.external_tools import Line, demangle, symbolize
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
-from pgo_agent.profile_builder import CPU_TYPES, ProfileBuilder
+from pgo_agent.profile_builder import ProfileBuilder
 
 _Lines = dict[Frame, tuple[Line, ...]]
 
@@ -19,16 +19,18 @@ _Lines = dict[Frame, tuple[Line, ...]]
 def native_profile(recording: Recording) -> bytes:
     """Return a recording as a gzipped pprof profile.
 
-    The sample types are samples/count and cpu/nanoseconds, the labels pid, comm and thread. Source lines
+    The sample types are the recording's, the labels pid, comm and thread. Source lines
     come from the binary at the path of its mapping, here or as its processes see it. If that file is gone or
     of another build, the profile has only addresses and the symbols that the frames have already.
     Raises ToolFailed if llvm-symbolizer or llvm-cxxfilt is missing or fails.
     """
-    builder = NativeProfileBuilder(recording.stacks, CPU_TYPES)
+    builder = NativeProfileBuilder(recording.stacks, recording.types)
     builder.set_times(recording.began, recording.duration, recording.period)
     builder.set_main_binary((stack, count) for stack, (count, _) in recording.stacks.items())
     for stack, values in recording.stacks.items():
-        sample = builder.profile.sample.add(value=values, location_id=map(builder.location, stack.frames))
+        sample = builder.profile.sample.add(
+            value=values[-len(recording.types) :], location_id=map(builder.location, stack.frames)
+        )
         sample.label.add(key=builder.text("pid"), num=stack.pid)
         sample.label.add(key=builder.text("comm"), str=builder.text(stack.comm))
         sample.label.add(key=builder.text("thread"), num=stack.thread)

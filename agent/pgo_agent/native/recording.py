@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
+
+from pgo_agent.profile_builder import CPU_TYPES
 
 # Values in pprof are int64; this is the largest.
 _MAX_VALUE = (1 << 63) - 1
@@ -42,23 +44,30 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Stacks, each with its number of samples and its CPU time (ns).
+    """Stacks, each with its number of samples and their amount: CPU time in ns, or a number of events.
 
-    `began` is ns since 1970. `duration` is in ns, and `period` is the CPU time between two samples (ns).
+    `began` is ns since 1970. `duration` is in ns, and `period` is the amount between two samples. `types` are
+    the sample types of the profile, each a name and a unit: of the number and the amount, or of that alone.
     """
 
     began: int
     duration: int
     period: int
     stacks: dict[Stack, tuple[int, int]]
+    types: Sequence[tuple[str, str]] = CPU_TYPES
 
     @classmethod
     def from_samples(
-        cls, began: int, duration: int, period: int, samples: Iterable[tuple[Stack, int, int]]
+        cls,
+        began: int,
+        duration: int,
+        period: int,
+        samples: Iterable[tuple[Stack, int, int]],
+        types: Sequence[tuple[str, str]] = CPU_TYPES,
     ) -> Self:
-        """Return a recording of (stack, number of samples, CPU time in ns) tuples, in any order."""
+        """Return a recording of (stack, number of samples, amount) tuples, in any order."""
         stacks: dict[Stack, tuple[int, int]] = {}
-        for stack, count, cpu in samples:
-            total_count, total_cpu = stacks.get(stack, (0, 0))
-            stacks[stack] = min(total_count + count, _MAX_VALUE), min(total_cpu + cpu, _MAX_VALUE)
-        return cls(began, duration, period, stacks)
+        for stack, count, amount in samples:
+            total_count, total = stacks.get(stack, (0, 0))
+            stacks[stack] = min(total_count + count, _MAX_VALUE), min(total + amount, _MAX_VALUE)
+        return cls(began, duration, period, stacks, types)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.agent.forked import run_agent
 from tests.agent.serving import parsed
+from tests.agent.stand_ins.tools import use_stand_ins
 
 
 @pytest.mark.usefixtures("stand_ins")
@@ -32,3 +33,46 @@ def test_what_perf_does_not_understand_is_told(monkeypatch: pytest.MonkeyPatch, 
     done = run_agent(["convert", tmp_path / "perf", "-o", tmp_path / "out"])
     assert (done.returncode, done.stderr) == (2, "pgo-agent: perf: incompatible file format\n")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def perf_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the file whose text perf prints of a recording."""
+    use_stand_ins(monkeypatch)
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    (folder / "perf").write_text(f"#!/bin/sh\ncat {folder}/printed\n")
+    (folder / "perf").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder / "printed"
+
+
+def test_one_of_several_events_becomes_a_profile(perf_prints: Path, tmp_path: Path) -> None:
+    recording, output = tmp_path / "perf.data", tmp_path / "out"
+    recording.touch()
+    printed = "x  1/1  2.000000000:  {} {}: \n\t 10 main (/a)\n\n"
+    perf_prints.write_text(printed.format(7, "page-faults:u") + printed.format(5000, "cpu-clock"))
+    done = run_agent(["convert", recording, "-o", output])
+    found = "page-faults:u (1), cpu-clock (1)"
+    reason = f"it has samples of several events, choose one with --event: {found}"
+    assert (done.returncode, done.stderr) == (2, f"pgo-agent: {recording}: {reason}\n")
+    assert not output.exists()
+    done = run_agent(["convert", recording, "-o", output, "--event", "page-faults"])
+    assert (done.returncode, done.stdout) == (0, "")
+    # A compiler would take it for CPU time, so the collector doesn't take it as `cpu`.
+    advice = "submit with --type other --label profile_name=page-faults"
+    assert done.stderr == f"samples of page-faults aren't CPU time: {advice}\n"
+    assert [list(sample.value) for sample in parsed(output.read_bytes()).sample] == [[7]]
+    done = run_agent(["convert", recording, "-o", output, "--event", "cpu-clock"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [list(sample.value) for sample in parsed(output.read_bytes()).sample] == [[1, 5000]]
+
+
+def test_a_recording_without_samples_is_refused(perf_prints: Path, tmp_path: Path) -> None:
+    perf_prints.touch()
+    (tmp_path / "perf.data").touch()
+    done = run_agent(["convert", tmp_path / "perf.data", "-o", tmp_path / "out"])
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"pgo-agent: {tmp_path / 'perf.data'}: it has no samples\n",
+    )
