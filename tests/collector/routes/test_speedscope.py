@@ -88,11 +88,11 @@ def test_profiles_of_a_file_are_told_apart_by_their_names(shared: Server) -> Non
     assert "a;b;d 8000000000\n" in merged.text
 
 
-def test_weights_may_be_fractions(shared: Server) -> None:
-    profile = {**SAMPLED, "samples": [[0], [0]], "weights": [0.25, 0.5]}
+def test_weights_may_be_fractions_and_stacks_empty(shared: Server) -> None:
+    profile = {**SAMPLED, "samples": [[0], [0], []], "weights": [0.25, 0.5, 1]}
     assert_ingested(send(shared, file(profile), "fractions"))
     assert shared.ask("/v1/merge", service="fractions", type_="process_cpu", format="folded").text == (
-        "a 750000000\n"
+        "<unknown> 1000000000\na 750000000\n"
     )
 
 
@@ -141,3 +141,21 @@ def test_a_file_is_bounded() -> None:
     ):
         with pytest.raises((LimitExceeded, NotPprof, PushInvalid), match=limit):
             read_speedscope(body, "app", Limits())
+
+
+def test_time_outside_of_all_frames_is_no_samples(shared: Server) -> None:
+    at = [("O", 5), ("C", 7), ("O", 20), ("C", 21)]
+    events = [{"type": type_, "frame": 0, "at": seconds} for type_, seconds in at]
+    assert_ingested(send(shared, file({**EVENTED, "startValue": 1, "events": events}), "outside"))
+    merged = shared.ask("/v1/merge", service="outside", type_="process_cpu", format="folded")
+    assert merged.text == "a 3000000000\n"
+
+
+def test_what_a_merge_gives_comes_back(shared: Server, go_profiles: list[bytes]) -> None:
+    for profile in go_profiles[:2]:
+        assert shared.submit(profile, query={"service": "there"}).status_code == 204
+    given = shared.ask("/v1/merge", service="there", format="speedscope").content
+    assert_ingested(send(shared, given, "back.cpu"))
+    asked = {"service": "back", "type_": "process_cpu", "labels": "speedscope_name=cpu", "format": "folded"}
+    back = shared.ask("/v1/merge", **asked).text
+    assert back == shared.ask("/v1/merge", service="there", format="folded").text

@@ -119,7 +119,8 @@ class _Tree:
             frame, at = event["frame"], self._amount(event["at"])
             if at < last:
                 raise ValueError("the events aren't in the order of time")
-            self._value[node] += at - last
+            if node:  # time outside of all frames is no sample's
+                self._value[node] += at - last
             last = at
             if event["type"] == "O":
                 node = self._called(node, frame)
@@ -152,7 +153,7 @@ class _Tree:
         return sum(depth for depth, value in zip(self._depth, self._value, strict=True) if value)
 
     def written(self, frames: Sequence[Mapping[str, Any]], kind: str, unit: str) -> bytes:
-        """Return the profile, which measures one thing; time outside of all frames isn't in it."""
+        """Return the profile, which measures one thing."""
         profile, texts = Profile(), {"": 0}
 
         def text(string: str) -> int:
@@ -170,7 +171,7 @@ class _Tree:
         for last, value in enumerate(self._value):
             if value >= _MOST_AMOUNT:
                 raise ValueError("a value takes more than 64 bits")
-            if last and value:
+            if value:
                 node, stack = last, list[int]()
                 while node:
                     stack.append(self._frame[node] + 1)
