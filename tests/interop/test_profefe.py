@@ -17,6 +17,7 @@ import pytest
 from pprof_merge import decode
 from pprof_proto import profile_pb2
 
+from tests.faults.stacks import profile_of
 from tests.oracle.content import content, difference
 from tests.oracle.oracle import GO, go_environment
 from tests.server import Server
@@ -106,8 +107,8 @@ def check_saved(saved: dict[str, Any], service: str, type_: str) -> None:
 
 
 def test_what_the_agent_sends(wire: Wire) -> None:
-    body = (PROFILES / "apisvc-v1-s1-002.pb.gz").read_bytes()
     for type_ in AGENT_TYPES:
+        body = profile_of("a", type_=type_)
         status, answer = wire.ask(AGENT_POST.format(type=type_, length=len(body)), body)
         assert status == 200
         check_saved(answer["body"], "demo", type_)

@@ -68,11 +68,14 @@ class FingerprintCache:
 
     def get(self, selection: Selection, version: Hashable) -> SelectionState | None:
         """Return the state of a selection at a version; None if it isn't cached."""
-        for kept in self._entries.get(_timeless(selection), ()):
-            if (
-                kept.version == version
-                and _is_as_at(kept.begin, selection.begin, kept.state.until)
-                and _is_as_at(kept.end, selection.end, kept.state.end_until)
+        for kept in self._entries.get(replace(selection, begin=None, end=None), ()):
+            bounds = (
+                (kept.begin, selection.begin, kept.state.until),
+                (kept.end, selection.end, kept.state.end_until),
+            )
+            if kept.version == version and all(
+                then == asked or (then is not None and asked is not None and then <= asked <= until)
+                for then, asked, until in bounds
             ):
                 return kept.state
         return None
@@ -81,22 +84,14 @@ class FingerprintCache:
         """Cache a state that was read after `version` was asked for."""
         if selection.service == EVERY_SERVICE:  # changes are counted by service only
             return
-        key, kept = _timeless(selection), _Entry(version, selection.begin, selection.end, state)
+        key = replace(selection, begin=None, end=None)
+        kept = _Entry(version, selection.begin, selection.end, state)
         with self._lock:
             others = self._entries.pop(key, ())
             current = [other for other in others if other.version == version]
             self._entries[key] = (kept, *current[: _MOST_TIMES - 1])
             if len(self._entries) > _MOST_SELECTIONS:
                 del self._entries[next(iter(self._entries))]
-
-
-def _timeless(selection: Selection) -> Selection:
-    return replace(selection, begin=None, end=None)
-
-
-def _is_as_at(kept: int | None, asked: int | None, until: float) -> bool:
-    """Return whether a state that was kept for one bound is that for another."""
-    return kept == asked or (kept is not None and asked is not None and kept <= asked <= until)
 
 
 def read_state(connection: sa.Connection, selection: Selection) -> SelectionState:

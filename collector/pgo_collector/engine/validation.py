@@ -97,7 +97,10 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
 
 def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Limits) -> _Outcome:
     try:
-        _check_type(body.type, summary.header)
+        if body.type == CPU:
+            check_cpu(summary.header)
+        elif body.type in _OF_GO:
+            _check_of_go(body.type, summary.header)
         to_store = packed(content, limits)
         size = len(to_store or content)
         if isinstance(body.content, Path) and to_store is not None:
@@ -111,16 +114,13 @@ def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Li
     return ValidatedBody(facts, to_store)
 
 
-def _check_type(type_: str, header: Header) -> None:
-    """Raise NotACPUProfile or NotOfItsType for a profile that is certainly of another type than was said."""
-    if type_ == CPU:
-        check_cpu(header)
-    elif type_ in _OF_GO:
-        is_cpu = header.period_type == CPU_TIME and sorted(header.sample_types) in _OF_CPU
-        likely = (CPU,) if is_cpu else _likely(header)
-        if likely and type_ not in likely:
-            types = _cut(", ".join(map(str, header.sample_types[:10])))
-            raise NotOfItsType(f"not a profile of the type {type_}: it measures {types}; {_advice(likely)}")
+def _check_of_go(type_: str, header: Header) -> None:
+    """Raise NotOfItsType for a profile that is certainly another one than Go's of this type."""
+    is_cpu = header.period_type == CPU_TIME and sorted(header.sample_types) in _OF_CPU
+    likely = (CPU,) if is_cpu else _likely(header)
+    if likely and type_ not in likely:
+        types = _cut(", ".join(map(str, header.sample_types[:10])))
+        raise NotOfItsType(f"not a profile of the type {type_}: it measures {types}; {_advice(likely)}")
 
 
 def check_cpu(header: Header) -> None:

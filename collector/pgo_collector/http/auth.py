@@ -127,8 +127,9 @@ def require_service_key(key_file: KeyFile, default_service: str) -> Check:
         await check_key(request)
         await check_parameters(request)  # first: a misspelled `service` must not become the default service
         context = context_of(request)
-        given = joined(filter(None, request.query_params.getlist("service")))
-        context.service = given or context.caller.scope.only_service or default_service
+        names = [*filter(None, request.query_params.getlist("service"))]
+        names = names or [context.caller.scope.only_service or default_service]
+        context.service = names[0] if len(names) == 1 else joined(names)
         check_scope(request, context.service)
 
     return check
@@ -137,6 +138,6 @@ def require_service_key(key_file: KeyFile, default_service: str) -> Check:
 def check_scope(request: Request, service: str) -> None:
     """Raise KeyOutOfScope unless the key of the request is for the service, KeyRefused if there is no key."""
     key = context_of(request).caller
-    for name in services_of(service):
-        if not key.scope.includes(name):
-            raise KeyOutOfScope(f"this key, {key.name or key.fingerprint}, isn't for service {name!r}")
+    if not key.scope.includes(service):
+        name = next(each for each in services_of(service) if not key.scope.includes(each))
+        raise KeyOutOfScope(f"this key, {key.name or key.fingerprint}, isn't for service {name!r}")

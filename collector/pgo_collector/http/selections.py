@@ -102,22 +102,18 @@ def selection_of(request: Request) -> Selection:
 
     Raises ParameterInvalid.
     """
-    return _selected(request, _service(context_of(request).service))
-
-
-def merged_selection_of(request: Request) -> Selection:
-    """Return the selection of a request, of one service or of several. Raises ParameterInvalid."""
-    return _selected(request, services_in(request))
+    return selection_in(request, _service(context_of(request).service))
 
 
 def fleet_selection_of(request: Request) -> Selection:
     """Return the selection of a request, of one service or of EVERY_SERVICE. Raises ParameterInvalid."""
     if context_of(request).service != EVERY_SERVICE:
         return selection_of(request)
-    return _selected(request, EVERY_SERVICE)
+    return selection_in(request, EVERY_SERVICE)
 
 
-def _selected(request: Request, service: str) -> Selection:
+def selection_in(request: Request, service: str) -> Selection:
+    """Return the selection of a request in a service, or in several. Raises ParameterInvalid."""
     begin, end = times_of(request)
     return Selection(service, type_of(request), _matchers(request), begin, end)
 

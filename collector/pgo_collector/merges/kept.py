@@ -26,7 +26,7 @@ import structlog
 
 from pgo_collector.blobs.files import delete_or_log
 from pgo_collector.engine.merge_inputs import ENGINE
-from pgo_collector.engine.renditions import Rendition
+from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition
 from pgo_collector.engine.tasks import MergeResult
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.model.facts import NAMED_LEFT_OUT, LeftOut
@@ -69,7 +69,7 @@ def fingerprint_of(blobs: str, rendition: Rendition) -> str:
         ENGINE,
         blobs,
         f"{rendition.format.name}{_VIEWS if rendition.format.is_view else ''}",
-        str(rendition.rules),
+        "" if rendition.rules == PLAIN_RENDITION.rules else str(rendition.rules),
         weighting.by,
         str(weighting.half_life),
         str(weighting.services),

@@ -10,7 +10,7 @@ import structlog
 from pprof_merge.analysis import Rules, RulesInvalid, parse_rules
 
 from pgo_collector.errors import RulesUnreadable
-from pgo_collector.model.services import is_several, services_of
+from pgo_collector.model.services import services_of
 
 _SUFFIX = ".rules"
 # A file that was changed less than this before it was read may change again with the same times, since file
@@ -37,8 +37,8 @@ class RulesFolder:
 
         Raises RulesUnreadable, which names the file and the line.
         """
-        if is_several(service):
-            every = [self.of(each) for each in services_of(service)]
+        if len(services := services_of(service)) > 1:
+            every = [self.of(each) for each in services]
             return Rules(
                 tuple(pattern for rules in every for pattern in rules.drop),
                 tuple(pattern for rules in every for pattern in rules.noinline),

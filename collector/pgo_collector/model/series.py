@@ -29,7 +29,7 @@ from urllib.parse import quote, unquote
 
 from pgo_collector.errors import KeyMalformed, LabelsInvalid
 from pgo_collector.model.profile_types import OTHER, START_LINES, TYPES_BY_NAME
-from pgo_collector.model.services import services_of
+from pgo_collector.model.services import BETWEEN
 from pgo_collector.model.times import DAY_NANOS
 
 # Stands for all services; it can't be the name of one.
@@ -95,7 +95,7 @@ class Scope:
         returns True only if the scope has every service that the pattern has.
         """
         return all(
-            any(fnmatchcase(name, pattern) for pattern in self.patterns) for name in services_of(service)
+            any(fnmatchcase(name, pattern) for pattern in self.patterns) for name in service.split(BETWEEN)
         )
 
     @property

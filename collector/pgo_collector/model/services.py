@@ -14,7 +14,7 @@ from math import gcd
 
 from pgo_collector.errors import ParameterInvalid
 
-_BETWEEN = "+"
+BETWEEN = "+"
 # Services in one merge.
 MOST_SERVICES = 32
 _WEIGHT = re.compile(r"(?P<service>[^:,]+):(?P<whole>[0-9]{1,6})(?:\.(?P<rest>[0-9]{1,3}))?")
@@ -27,17 +27,17 @@ ServiceWeights = tuple[tuple[str, int], ...]
 
 def joined(services: Iterable[str]) -> str:
     """Return the names of services as one: the same for any order, each once."""
-    return _BETWEEN.join(sorted({*services}))
+    return BETWEEN.join(sorted({*services}))
 
 
 def services_of(service: str) -> list[str]:
     """Return the services that a name stands for, sorted: one for the name of a service."""
-    return service.split(_BETWEEN)
+    return service.split(BETWEEN)
 
 
 def is_several(service: str) -> bool:
     """Return whether a name stands for several services."""
-    return _BETWEEN in service
+    return BETWEEN in service
 
 
 def parse_weights(text: str, service: str) -> ServiceWeights:
@@ -69,5 +69,5 @@ def parse_weights(text: str, service: str) -> ServiceWeights:
 
 def release_folder(service: str, weights: ServiceWeights = ()) -> str:
     """Return the name of the folder with the releases of a service, or of several with these weights."""
-    name = _BETWEEN.join(f"{each}:{weight}" for each, weight in weights) or service
-    return name if len(name) <= _LONGEST_FOLDER else f"{_BETWEEN}{sha256(name.encode()).hexdigest()}"
+    name = BETWEEN.join(f"{each}:{weight}" for each, weight in weights) or service
+    return name if len(name) <= _LONGEST_FOLDER else f"{BETWEEN}{sha256(name.encode()).hexdigest()}"

@@ -28,8 +28,9 @@ from pgo_collector.http.selections import (
     every_label_of,
     format_named,
     latencies_of,
-    merged_selection_of,
     patterns_of,
+    selection_in,
+    services_in,
     trim_path_of,
     weighting_named,
     weights_of,
@@ -69,26 +70,26 @@ def merge_routes(
         checks=[_check_method, require_service_key(keys, default_service)],
     )
     async def merge(request: Request) -> Response:
-        selection, given = merged_selection_of(request), first_values(request)
+        selection, given = selection_in(request, services_in(request)), first_values(request)
         wanted = format_named(given.get("format", PLAIN_RENDITION.format.name))
         weights = weights_of(request, selection.service)
         weighting = weighting_named(given.get("weight"), given.get("half_life"), weights)
         latencies, patterns = latencies_of(request), patterns_of(request)
         every_label, trim_path = every_label_of(request), trim_path_of(request)
-        combines = given.get("and_combine") == "true"
-        if combines and not (weighting.is_plain and latencies.is_everything and patterns.is_everything):
-            raise CombineWeighted(
-                "a combine stores the plain sum of all samples; leave out and_combine, or weight, half_life,"
-                " latency_from, latency_to, focus, ignore and hide"
-            )
-        if combines and is_several(selection.service):
-            raise ParameterInvalid("and_combine: each service is combined by itself; give one service")
-        if combines and trim_path:
-            raise ParameterInvalid("trim_path: a combine stores whole paths; leave out one of the two")
-        if combines and every_label:
-            raise ParameterInvalid(
-                "sample_labels=all: a combine stores the usual merge; leave out one of the two"
-            )
+        if combines := given.get("and_combine") == "true":
+            if not (weighting.is_plain and latencies.is_everything and patterns.is_everything):
+                raise CombineWeighted(
+                    "a combine stores the plain sum of all samples; leave out and_combine, or weight,"
+                    " half_life, latency_from, latency_to, focus, ignore and hide"
+                )
+            if is_several(selection.service):
+                raise ParameterInvalid("and_combine: each service is combined by itself; give one service")
+            if trim_path:
+                raise ParameterInvalid("trim_path: a combine stores whole paths; leave out one of the two")
+            if every_label:
+                raise ParameterInvalid(
+                    "sample_labels=all: a combine stores the usual merge; leave out one of the two"
+                )
         ruled = await asyncio.to_thread(rules.of, selection.service)
         helped = NO_BINARIES
         if wanted.name == HELPED_FORMAT:

@@ -9,7 +9,7 @@ from pgo_collector.http.auth import context_of, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import SELECTION, parameters, problems
 from pgo_collector.http.routing import Routes
-from pgo_collector.http.selections import merged_selection_of, weights_of
+from pgo_collector.http.selections import selection_in, services_in, weights_of
 from pgo_collector.model.selection import Coarse
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
@@ -31,7 +31,7 @@ def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings:
         openapi_extra=parameters(*SELECTION, "weights", several=True),
     )
     async def report(request: Request) -> Response:
-        selection = merged_selection_of(request)
+        selection = selection_in(request, services_in(request))
         weights = weights_of(request, selection.service)
         return _answer(*await reports.make(selection, weights=weights))
 
@@ -43,7 +43,7 @@ def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings:
         openapi_extra=parameters(*SELECTION, "weights", body="text/plain", several=True),
     )
     async def report_with_symbols(request: Request) -> Response:
-        selection = merged_selection_of(request)
+        selection = selection_in(request, services_in(request))
         weights = weights_of(request, selection.service)
         async with bodies.read(request, bound, _EXPECTED, to_file=True) as body:
             context_of(request).body_bytes = body.size
