@@ -104,6 +104,12 @@ def test_small_calls_of_a_tree_are_in_other(filled: Server) -> None:
     }
 
 
+def test_stacks_without_frames_are_in_other(filled: Server) -> None:
+    assert filled.submit(profile_with({("a",): 3, (): 4}), query={"service": "bare"}).status_code == 204
+    tree = stacktraces(filled, "bare", format="PROFILE_FORMAT_TREE").tree
+    assert nodes_in(tree) == {("",): 0, ("", "a"): 3 * MS, ("", "other"): 4 * MS}
+
+
 def test_nothing_found_is_no_tree_and_no_graph(filled: Server) -> None:
     for format_ in ("PROFILE_FORMAT_TREE", "PROFILE_FORMAT_DOT"):
         assert stacktraces(filled, "absent", format=format_) == messages.SelectMergeStacktracesResponse()

@@ -33,9 +33,11 @@ def tree_of(graph: FlameGraph) -> bytes:
     """Return a flame graph in Pyroscope's form of a tree; nothing if its total is 0.
 
     Each node is the length of its name, the name, its own value and the number of its callees, which follow
-    it with all that they call. The first node has no name.
+    it with all that they call. The first node has no name, and Pyroscope reads no value of it: stacks without
+    frames are in `other`.
     """
     own, total = graph.own_size[:, 0].tolist(), graph.size[:, 0].tolist()
+    own[0] = 0
     called = callees_in(graph)
     tree = bytearray()
     nodes = [0] if total[0] else []
