@@ -55,8 +55,9 @@ _MAPPED = re.compile(
     r" @ (?P<offset>(?:0x)?[0-9a-f]{1,16})"
     r"(?: <(?P<build_id>[0-9a-f]+)>| [^\]]*)?\]: \S+ (?P<file>.*)"
 )
+# A gap is looked at from its beginning only, which takes time that is linear in its length.
 _SAMPLE = re.compile(
-    r"(?P<comm>.*?) +(?P<pid>-?\d{1,10})/(?P<thread>-?\d{1,10}) +(?P<time>\d{1,9}\.\d{9}): +"
+    r"(?P<comm>.*?)(?<! ) +(?P<pid>-?\d{1,10})/(?P<thread>-?\d{1,10}) +(?P<time>\d{1,9}\.\d{9}): +"
     r"(?P<period>\d{1,12}) +(?P<event>[!-~]{1,255}):(?: +(?P<frame>\S.*)?)?"
 )
 _FRAME = re.compile(r"\s+(?P<at>[0-9a-f]{1,16}) (?P<symbol>.*?) \((?P<file>.*)\)")
@@ -234,7 +235,8 @@ def _mapping(mapped: re.Match[str]) -> Mapping:
 
 def _frame(line: str, mappings: dict[str, list[Mapping]], called: Sequence[Frame]) -> Iterator[Frame]:
     """Yield the frame in a line, or nothing for a caller in no file, where perf lost track of the stack."""
-    parts = _FRAME.fullmatch(line)
+    # Without its last parenthesis, the expression would look for the end of the line at each other one.
+    parts = _FRAME.fullmatch(line) if line.endswith(")") else None
     if parts is None:
         raise ValueError(f"not a frame of perf script: {line!r}")
     if parts["file"] == _UNKNOWN and called:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -102,6 +103,22 @@ LAST = "f" * 16
 def test_numbers_and_names_that_perf_would_not_print_are_refused(printed: str) -> None:
     with pytest.raises(ValueError, match="not a"):
         samples_in(printed)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"x{' ' * 40_000}y  1/1  2.000000000:     1 cpu-clock: ",
+        f"x  1/1  2.000000000:     1 cpu-clock: \n\t 10 main{' (' * 40_000}",
+    ],
+    ids=["name of a thread", "symbol"],
+)
+def test_names_cost_time_that_is_linear_in_their_length(line: str) -> None:
+    """Programs choose them. The lines took 19 and 9 seconds of CPU time when it was quadratic."""
+    began = time.process_time()
+    with suppress(ValueError):
+        samples_in(line)
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(("start", "size"), [(BEYOND, "1"), ("1", BEYOND), (LAST, "1"), ("1", LAST)])
