@@ -7,10 +7,11 @@ BIN := .venv/bin
 SERVED := proto merge collector
 # Modules are compiled when they are first imported, which most never are.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
-# Each worker of pytest imports all tests first and has servers of its own, which takes 10 to 20 s of CPU time. `make test`
-# computes; much of the rest waits.
+# Each worker of pytest imports all tests first and has servers of its own, which takes 10 to 20 s of CPU time. `make quick`
+# computes; much of the rest waits, and most of what is shared.
 FEW_WORKERS := $(shell expr 1 + $$(nproc))
 MANY_WORKERS := $(shell expr 2 \* $$(nproc))
+MOST_WORKERS := $(shell expr 3 \* $$(nproc))
 PYTEST = $(BIN)/python -m pytest --dist=worksteal --numprocesses=$(or $(WORKERS),$(1))
 # A stage of `make test-all` keeps the names of its failed tests and its report apart from other stages.
 STAGE = $(PYTEST) -o cache_dir=.dev/cache/$@ --junitxml=.dev/$@.xml
@@ -158,7 +159,7 @@ quick: setup ## Run the tests of the merge, of HTTP in one process and of the do
 
 .PHONY: test
 test: setup ## Run the tests of all behaviours; they need nothing but what `make setup` installs
-	$(call PYTEST,$(FEW_WORKERS)) --junitxml=.dev/test.xml $(ARGS)
+	$(call PYTEST,$(MANY_WORKERS)) --junitxml=.dev/test.xml $(ARGS)
 
 .PHONY: test-all
 test-all: setup ## Run all tests, in stages: STAGES="quick rest" runs two of them
@@ -174,7 +175,7 @@ stage-quick:
 
 .PHONY: stage-test
 stage-test:
-	$(call STAGE,$(FEW_WORKERS)) $(PROPERTIES_LATER) $(QUICK:%=--ignore=%) $(ARGS)
+	$(call STAGE,$(MANY_WORKERS)) $(PROPERTIES_LATER) $(QUICK:%=--ignore=%) $(ARGS)
 
 # What `make test` leaves out: each kill point, all Go versions, other programs; and the properties.
 .PHONY: stage-rest
@@ -184,7 +185,7 @@ stage-rest:
 # The collector with its blobs in a bucket of a Ceph and its catalog in PostgreSQL.
 .PHONY: stage-shared
 stage-shared:
-	$(call STAGE,$(MANY_WORKERS)) -m "not exhaustive" --storage=s3 --catalog=postgresql $(SHARED) $(ARGS)
+	$(call STAGE,$(MOST_WORKERS)) -m "not exhaustive" --storage=s3 --catalog=postgresql $(SHARED) $(ARGS)
 
 # The images are built one after another, and run.
 .PHONY: stage-images

@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if of_python and all(map(_LEFT_OUT.search, of_python)) else None
 
 
+@pytest.hookimpl(trylast=True)  # once `-m` has left out what it does
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs another storage or catalog than the options say.
 
@@ -99,7 +100,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     left_out = {item for item in items if is_left_out(item)}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = _long_first([item for item in items if item not in left_out], config)
+
+
+def _long_first(items: Sequence[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
+    """Return the items so that each of pytest's workers begins with some of the long ones.
+
+    A worker gets an equal part of all, and what others steal is from its end.
+    """
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = [item for item in items if not item.get_closest_marker("long")]
+    size = -(-len(others) // workers)
+    return [
+        item
+        for worker in range(workers)
+        for item in (*long[worker::workers], *others[worker * size : (worker + 1) * size])
+    ]
 
 
 _PARTS = pytest.StashKey[SharedParts]()

@@ -99,8 +99,9 @@ class Server:
         self.submit_keys = home / "submit_keys"
         self.merge_keys = home / "merge_keys"
         home.mkdir(parents=True, exist_ok=True)
-        self.submit_keys.write_text(f"{self.submit_key}\n")
-        self.merge_keys.write_text(f"{self.merge_key}\n")
+        for file, key in ((self.submit_keys, self.submit_key), (self.merge_keys, self.merge_key)):
+            file.write_text(f"{key}\n")
+            file.chmod(0o600)  # or each start would warn of it
         self.environment = os.environ | {
             "PGOF_BIND_ADDRESS": "127.0.0.1:0",
             "PGOF_DIRECTORY": str(self.data),

@@ -33,6 +33,7 @@ def parsed(file: Path) -> Profile:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.long
 def test_groups_write_their_tables(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     written.write_text("# Benchmarks\n\n## Warm\n\nof another day\n\n## Another\n\nkept\n")
@@ -91,6 +92,7 @@ def test_catalogs_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.long
 def test_floods_are_measured(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     run("--scale", "100", "--report", written, "floods").check_returncode()
@@ -102,6 +104,7 @@ def test_floods_are_measured(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.system
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@pytest.mark.long
 def test_the_compute_profiler_is_measured_beside_the_bare_tools(tmp_path: Path) -> None:
     """Takes a minute: it starts each profiler and each bare tool on a PostgreSQL, and some compile first."""
     written = tmp_path / "benchmarks.md"
@@ -115,6 +118,7 @@ def test_the_compute_profiler_is_measured_beside_the_bare_tools(tmp_path: Path) 
 @pytest.mark.exhaustive
 @pytest.mark.system
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@pytest.mark.long
 def test_latency_trackers_are_measured_beside_perf(tmp_path: Path) -> None:
     """Takes a minute: it starts each tracker twice on a PostgreSQL, and each compiles first."""
     written = tmp_path / "benchmarks.md"

@@ -73,6 +73,7 @@ def combined(server: Server) -> None:
     assert server.combine().status_code in {200, 404, 503}
 
 
+@pytest.mark.long
 def test_what_is_acknowledged_counts_once_whatever_ends(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """It takes half a minute, for rounds of load and recovery."""
     random = Random(pytestconfig.getoption("kill_seed"))  # noqa: S311 - nothing secret

@@ -128,6 +128,7 @@ def test_a_node_program_pushes_its_profiles(tmp_path: Path, package: str) -> Non
 @pytest.mark.parametrize(
     ("version", "path"), [("0.8.7", "/ingest"), ("1.4.0", "/push.v1.PusherService/Push")]
 )
+@pytest.mark.long
 def test_a_python_program_outlives_a_wrong_key_a_500_and_an_outage(
     tmp_path: Path, version: str, path: str
 ) -> None:

@@ -107,6 +107,7 @@ def distributions(clone: Path) -> set[str]:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.long
 def test_a_fresh_clone_serves_without_the_tools_of_the_tests(tmp_path: Path) -> None:
     """Takes 20 s: some 40 packages are installed. `make setup` and test_wheel.py compile the engine."""
     clone = tmp_path / "clone"

@@ -104,6 +104,7 @@ def test_a_store_that_hangs_is_slow_and_one_that_is_gone_is_gone(url: str, gatew
     assert open_bucket(Bucket(url, 30, 4)).read(NAME) == b"content"
 
 
+@pytest.mark.long
 def test_a_store_may_put_what_its_client_has_given_up(url: str, gateway: Gateway) -> None:
     """So a profile that was deleted can come back with a reindex: see docs/past-one-machine.md."""
     storage = open_bucket(Bucket(url, 1, 4))
@@ -117,6 +118,7 @@ def test_a_store_may_put_what_its_client_has_given_up(url: str, gateway: Gateway
     assert patient.read(OTHER) == b"late"
 
 
+@pytest.mark.long
 def test_a_submit_that_takes_too_long_when_the_server_stops_is_to_be_sent_again(
     middle: Middle, gateway: Gateway, tmp_path: Path
 ) -> None:

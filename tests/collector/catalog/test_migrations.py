@@ -104,6 +104,7 @@ def test_the_tables_of_a_newer_minor_version_are_used_as_they_are(server: Server
 
 
 @pytest.mark.sqlite
+@pytest.mark.long
 def test_the_file_of_a_newer_major_version_is_made_anew(server: Server) -> None:
     assert server.submit(profile_of("a")).status_code == 204
     before = server.merge().content

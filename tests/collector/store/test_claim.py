@@ -178,6 +178,7 @@ def test_a_claim_that_is_lost_or_cannot_be_renewed_is_logged(bucket: FolderStora
 
 
 @pytest.mark.bucket
+@pytest.mark.long
 def test_collectors_with_different_catalogs_do_not_use_one_bucket(gateway: Gateway, tmp_path: Path) -> None:
     """Takes a minute and a half, since a claim is watched for fifty seconds before it is taken over."""
     shared = {"PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo", "PGOF_CATALOG": "", **gateway.environment}

@@ -361,6 +361,7 @@ def test_a_lone_collector_has_the_catalog_to_itself_until_it_has_compared_it(
         assert tally(other.merge().content) == dict.fromkeys("ab", 1)
 
 
+@pytest.mark.long
 def test_a_lost_catalog_is_not_begun_anew_while_a_collector_runs(
     gateway: Gateway, postgres: Cluster, tmp_path: Path
 ) -> None:
@@ -416,6 +417,7 @@ def test_a_lease_that_a_transaction_checks_is_waited_for(
         assert tally(one.merge().content) == {"a": 1, "b": 1}
 
 
+@pytest.mark.long
 def test_a_collector_that_lost_its_lease_changes_nothing(
     gateway: Gateway, postgres: Cluster, tmp_path: Path
 ) -> None:
