@@ -8,10 +8,9 @@ SERVED := proto merge collector
 # Modules are compiled when they are first imported, which most never are.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # Each worker of pytest imports all tests first and has servers of its own, which takes 10 to 20 s of CPU time. `make quick`
-# computes; much of the rest waits, and most of what is shared.
+# computes; much of the rest waits.
 FEW_WORKERS := $(shell expr 1 + $$(nproc))
 MANY_WORKERS := $(shell expr 2 \* $$(nproc))
-MOST_WORKERS := $(shell expr 3 \* $$(nproc))
 PYTEST = $(BIN)/python -m pytest --dist=worksteal --numprocesses=$(or $(WORKERS),$(1))
 # A stage of `make test-all` keeps the names of its failed tests and its report apart from other stages.
 STAGE = $(PYTEST) -o cache_dir=.dev/cache/$@ --junitxml=.dev/$@.xml
@@ -185,7 +184,7 @@ stage-rest:
 # The collector with its blobs in a bucket of a Ceph and its catalog in PostgreSQL.
 .PHONY: stage-shared
 stage-shared:
-	$(call STAGE,$(MOST_WORKERS)) -m "not exhaustive" --storage=s3 --catalog=postgresql $(SHARED) $(ARGS)
+	$(call STAGE,$(MANY_WORKERS)) -m "not exhaustive" --storage=s3 --catalog=postgresql $(SHARED) $(ARGS)
 
 # The images are built one after another, and run.
 .PHONY: stage-images
