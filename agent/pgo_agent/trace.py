@@ -93,7 +93,7 @@ class TracedWay:
         self._attempt = ""
         self._steps = [*steps]
         # A clock that shows the time of day, and isn't set while it is looked at.
-        self._offset = time.time_ns() - time.monotonic_ns()
+        self._offset = _wall_offset()
         self._since = self._now()
         self._is_recorded = False
 
@@ -148,6 +148,18 @@ class TracedWay:
         what = ".".join([str(seconds), traceparent, *told.values()])
         digest = hmac.digest(self._key, what.encode(), "sha256")
         return {"traceparent": traceparent, "PGO-Trace-Signature": f"t={seconds},v1={digest.hex()}", **told}
+
+
+def _wall_offset() -> int:
+    """Return the time of day less that of CLOCK_MONOTONIC, in ns.
+
+    Other processes may have their turn between two readings: of a few pairs, the closest counts.
+    """
+    pairs = []
+    for _ in range(3):
+        before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        pairs.append((after - before, wall - after))
+    return min(pairs)[1]
 
 
 def new_trace_id() -> str:

@@ -145,5 +145,5 @@ def _hop_nanos(start: int, sent: int) -> int | None:
 
     `sent` is in ns since 1970 by its own clock. Returns None if that can't be.
     """
-    hop = time.time_ns() - (time.monotonic_ns() - start) - sent
+    hop = start + wall_offset() - sent
     return max(hop, 0) if -_CLOCK_NANOS <= hop <= _LONGEST_HOP_NANOS else None

@@ -185,8 +185,15 @@ def span(part: Part, name: str, **attributes: Value) -> _Open | _Nothing:
 
 
 def wall_offset() -> int:
-    """Return the time of day less that of CLOCK_MONOTONIC, in ns."""
-    return time.time_ns() - time.monotonic_ns()
+    """Return the time of day less that of CLOCK_MONOTONIC, in ns.
+
+    Other processes may have their turn between two readings: of a few pairs, the closest counts.
+    """
+    pairs = []
+    for _ in range(3):
+        before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        pairs.append((after - before, wall - after))
+    return min(pairs)[1]
 
 
 def new_id() -> str:
