@@ -116,11 +116,15 @@ def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Li
 
 def _check_of_go(type_: str, header: Header) -> None:
     """Raise NotOfItsType for a profile that is certainly another one than Go's of this type."""
-    is_cpu = header.period_type == CPU_TIME and sorted(header.sample_types) in _OF_CPU
-    likely = (CPU,) if is_cpu else _likely(header)
+    likely = (CPU,) if is_cpu(header) else _likely(header)
     if likely and type_ not in likely:
         types = _cut(", ".join(map(str, header.sample_types[:10])))
         raise NotOfItsType(f"not a profile of the type {type_}: it measures {types}; {_advice(likely)}")
+
+
+def is_cpu(header: Header) -> bool:
+    """Return whether the period is CPU time and the sample types are samples, CPU time or both."""
+    return header.period_type == CPU_TIME and sorted(header.sample_types) in _OF_CPU
 
 
 def check_cpu(header: Header) -> None:

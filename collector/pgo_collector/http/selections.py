@@ -182,7 +182,7 @@ def every_label_of(request: Request) -> bool:
     given = first_values(request).get("sample_labels") or _STABLE
     if given not in {_STABLE, _ALL}:
         raise ParameterInvalid(
-            f"sample_labels={given[:50]}: give {_ALL}, or {_STABLE} for those that aren't of one request"
+            f"sample_labels={given[:50]}: give {_ALL}, or {_STABLE} to leave out those that number requests"
         )
     return given == _ALL
 

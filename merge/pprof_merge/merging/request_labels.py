@@ -147,7 +147,7 @@ def numbers_of(profile: ProfileColumns) -> vec[i64]:
 
 
 def move(profile: ProfileColumns, frames: tuple[i64, i64], labels: tuple[i64, i64]) -> None:
-    """Append frames and labels, from one index to before another, to those that are kept before them."""
+    """Move the frames and labels between two indexes, the second left out, to the end of the kept ones."""
     for i in range(frames[0], frames[1]):
         profile.frames[profile.n_frames] = profile.frames[i]
         profile.n_frames += 1

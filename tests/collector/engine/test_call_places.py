@@ -76,7 +76,7 @@ def test_a_table_of_an_older_version_has_no_places(tmp_path: Path) -> None:
 
 
 def test_a_request_looks_up_so_many_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A place of many inlined calls costs as many steps, whoever told them."""
+    """A place of n inlined calls costs n steps, by symbols as by profiles."""
     monkeypatch.setattr(joining, "_MOST_STEPS", 3000)
     deep = tuple((f"main.f{depth}", "/a.go", 1, 2) for depth in range(31)) + F
     table(tmp_path, 0, Code(dict.fromkeys(range(1000), deep), {}))

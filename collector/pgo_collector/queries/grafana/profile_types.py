@@ -119,7 +119,7 @@ def _same(name: str) -> tuple[ProfileType, ...]:
 
 
 def _held(types: tuple[ProfileType, ...]) -> tuple[ProfileType, ...]:
-    """Return what the heap holds as Pyroscope's clients and Grafana name it, whoever has sent it."""
+    """Return the types of what a heap holds, by the names that Pyroscope's clients and Grafana use."""
     return tuple(
         each._replace(name="memory") for each in types if kind_of(each.sample_type.encode()) == "state"
     )

@@ -15,8 +15,7 @@ from pprof_merge import Header
 from pprof_merge.merging import kind_of
 from starlette.requests import Request
 
-from pgo_collector.engine.validation import check_cpu
-from pgo_collector.errors import NotACPUProfile
+from pgo_collector.engine.validation import is_cpu
 from pgo_collector.http.auth import context_of
 from pgo_collector.model.profile_types import (
     CPU,
@@ -112,7 +111,7 @@ class Target:
         its functions have start lines.
         """
         if self.name == PROCESS_CPU:
-            type_ = CPU if has_start_lines and _is_cpu(header) else PROCESS_CPU
+            type_ = CPU if has_start_lines and is_cpu(header) else PROCESS_CPU
             return Series(self.service, type_, self.labels)
         is_delta = self.is_delta and not _is_state(header)
         type_ = (DELTAS_BY_NAME if is_delta else TYPES_BY_NAME).get(self.name, OTHER)
@@ -150,11 +149,3 @@ def profile_name(header: Header, display_names: Mapping[str, str]) -> str:
 def _is_state(header: Header) -> bool:
     """Return whether a profile says what is in use, and nothing else: no client can make that a delta."""
     return all(kind_of(sample_type.type) == "state" for sample_type in header.sample_types)
-
-
-def _is_cpu(header: Header) -> bool:
-    try:
-        check_cpu(header)
-    except NotACPUProfile:
-        return False
-    return True

@@ -65,7 +65,7 @@ async def service_page(
 ) -> Response:
     """Return a page of a service; the template also gets `values`.
 
-    Its facts are those of the selected profiles, or of those that are `shown`, if it shows only some.
+    Its facts describe the selected profiles, or the `shown` ones where the page shows only some of them.
     """
     now, offered = time.time_ns(), list[Comparison]()
     bar = await selection_bar(
