@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-# The names of tests that failed in this stage of CI, one a line.
-SECOND_TRIES = Path(".dev/second-tries")
 # A busy machine makes one wait too long, or two. Three failed tests are a fault, of the code or of the tests.
 MOST_SECOND_TRIES = 2
 
@@ -25,8 +23,11 @@ def _name(case: ET.Element) -> str:
     return f"{case.get('classname')}::{case.get('name')}"
 
 
-def why_no_second_try(report: Path, tried: Path = SECOND_TRIES) -> str:
-    """Print what failed, and add its names to `tried`; return why it should not be tried again, or ""."""
+def why_no_second_try(report: Path) -> str:
+    """Print what failed in a stage; return why it should not be tried again, or "".
+
+    Tests that fail for want of one fixture are one failure.
+    """
     failed = {
         _name(case): reason
         for case in _cases(report)
@@ -38,13 +39,12 @@ def why_no_second_try(report: Path, tried: Path = SECOND_TRIES) -> str:
         return "no test failed, but pytest did"
     if any(reason.get("message") == "collection failure" for reason in failed.values()):
         return "a file of tests can't be imported"
-    with tried.open("a") as file:
-        file.writelines(f"{name}\n" for name in failed)
-    names = tried.read_text().splitlines()
-    if len(names) > MOST_SECOND_TRIES:
-        every = ", ".join(names)
-        most = MOST_SECOND_TRIES
-        return f"{len(names)} tests failed in this stage; at most {most} get a second try: {every}"
+    failures = {reason.get("message") if reason.tag == "error" else name for name, reason in failed.items()}
+    if len(failures) > MOST_SECOND_TRIES:
+        every = ", ".join(failed)
+        return (
+            f"{len(failures)} failures in this stage; at most {MOST_SECOND_TRIES} get a second try: {every}"
+        )
     return ""
 
 

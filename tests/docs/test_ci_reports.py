@@ -28,28 +28,30 @@ NO_IMPORT = '<testcase classname="" name="a"><error message="collection failure"
 
 def test_what_failed_is_shown_and_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = report_of(tmp_path, PASSED, failing("one"))
-    assert why_no_second_try(report, tmp_path / "tried") == ""
+    assert why_no_second_try(report) == ""
     assert "FAILED tests.a::one\nassert one" in capsys.readouterr().out
-    assert (tmp_path / "tried").read_text() == "tests.a::one\n"
 
 
-def test_the_third_failed_test_of_a_run_is_a_fault_whatever_its_stage(tmp_path: Path) -> None:
-    tried = tmp_path / "tried"
-    for number in range(MOST_SECOND_TRIES):
-        assert why_no_second_try(report_of(tmp_path, failing(f"n{number}")), tried) == ""
-    assert "n0, " in why_no_second_try(report_of(tmp_path, failing("last")), tried)
+def test_tests_that_fail_for_want_of_one_fixture_are_one_failure(tmp_path: Path) -> None:
+    wanting = [
+        f'<testcase classname="tests.a" name="{name}"><error message="failed on setup">E</error></testcase>'
+        for name in "abcd"
+    ]
+    assert why_no_second_try(report_of(tmp_path, *wanting)) == ""
+    others = [failing(f"n{number}") for number in range(MOST_SECOND_TRIES)]
+    assert "3 failures" in why_no_second_try(report_of(tmp_path, *wanting, *others))
 
 
 @pytest.mark.parametrize(
     ("cases", "reason"),
     [
-        ([failing(f"n{number}") for number in range(MOST_SECOND_TRIES + 1)], "3 tests failed"),
+        ([failing(f"n{number}") for number in range(MOST_SECOND_TRIES + 1)], "3 failures"),
         ([NO_IMPORT], "can't be imported"),
         ([PASSED], "no test failed"),
     ],
 )
 def test_a_fault_for_sure_is_not_tried_again(tmp_path: Path, cases: list[str], reason: str) -> None:
-    assert reason in why_no_second_try(report_of(tmp_path, *cases), tmp_path / "tried")
+    assert reason in why_no_second_try(report_of(tmp_path, *cases))
 
 
 def test_a_skipped_test_is_told_with_its_reason(tmp_path: Path) -> None:

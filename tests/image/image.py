@@ -66,7 +66,8 @@ class Container(Server):
         super().__init__(home)
         self._image = image
         self.data.mkdir()
-        os.chown(self.data, USER, USER)
+        for own in (self.data, self.submit_keys, self.merge_keys):
+            os.chown(own, USER, USER)
         # A container's files are made by another user than those who look at them.
         home.chmod(0o755)
 

@@ -147,7 +147,9 @@ def send_symbols(server: Server, binary: Path, service: str) -> None:
 
 
 @pytest.mark.exhaustive
-def test_the_compiler_reads_the_same_calls(guides: tuple[Path, Path, Path], server: Server) -> None:
+def test_the_compiler_reads_the_same_calls(
+    guides: tuple[Path, Path, Path], own: Profile, server: Server
+) -> None:
     # What was stopped between two instructions isn't at a call, so symbols don't know its address.
     of_own, of_joined, by_symbols = (
         {each for each in edges(guide) if each.startswith("main.") and "asyncPreempt" not in each}
@@ -157,7 +159,7 @@ def test_the_compiler_reads_the_same_calls(guides: tuple[Path, Path, Path], serv
     for service in ("shop", "symbols"):
         report = server.ask("/v1/report", service=service).json()
         assert report["joined"]["profiles"] == 1
-        assert report["joined"]["start_lines"] > 0.5
+        assert report["joined"]["start_lines"] == pytest.approx(start_lines_of(own))
         assert report["joined"]["resolved"] > 0.95
     assert report["joined"]["sources"] == {"go_profiles": 0.0, "symbols": 1.0}
 
@@ -200,6 +202,17 @@ def test_inlined_calls_are_expanded(guides: tuple[Path, Path, Path], plain: Path
     seen, claimed = (lines_of(each) for each in (profile, Profile.FromString(content)))
     assert claimed <= seen
     assert claimed
+
+
+def start_lines_of(profile: Profile) -> float:
+    """Return the share of samples whose running function has a start line; those in assembly have none."""
+    functions = {each.id: each for each in profile.function}
+    locations = {each.id: each for each in profile.location}
+    running = [
+        (functions[locations[each.location_id[0]].line[-1].function_id], each.value[0])
+        for each in profile.sample
+    ]
+    return sum(count for each, count in running if each.start_line) / sum(count for _, count in running)
 
 
 def lines_of(profile: Profile) -> set[tuple[bytes, int]]:
