@@ -6,14 +6,16 @@ The CPU time that it spends on a body is bounded by the size of the body: see `B
 from __future__ import annotations
 
 import signal
+import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from math import inf
 from pathlib import Path
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from pprof_merge import ENGINE, Header, Limits, ProfileError, ValueType, compress, inflate
-from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, is_gzip_twice, summaries
+from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
 
 from pgo_collector.blobs.blobs import is_sealed
 from pgo_collector.errors import BodyTooCostly, NotACPUProfile, NotOfItsType
@@ -21,6 +23,7 @@ from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU, WALL
 from pgo_collector.traces.spans import span
 
+_GZIP_WBITS = 31
 _GZIPPED_SUFFIX = ".gz.part"
 CPU_TIME = ValueType(b"cpu", b"nanoseconds")
 SAMPLE_COUNT = ValueType(b"samples", b"count")
@@ -167,10 +170,13 @@ def _cut(text: str) -> str:
 
 def packed(content: bytes, limits: Limits) -> bytes | None:
     """Return what to store in place of a body; None if it is stored as it came."""
-    # Only the collector's own combines may have a seal; and who gets the blob inflates it once.
-    if is_sealed(content) or is_gzip_twice(content):
-        return compress(inflate(content, limits))
-    return None if content.startswith(GZIP_MAGIC) else compress(content)
+    if not content.startswith(GZIP_MAGIC):
+        return compress(content)
+    begin = b""
+    with suppress(zlib.error):  # which refuses headers that the engine's inflate takes
+        begin = zlib.decompressobj(_GZIP_WBITS).decompress(content, len(GZIP_MAGIC))
+    # Who gets the blob inflates it once; and only the collector's own combines may have a seal.
+    return compress(inflate(content, limits)) if begin == GZIP_MAGIC or is_sealed(content) else None
 
 
 class _TimeIsUp(BaseException):

@@ -76,7 +76,7 @@ def fleet_service_of(request: Request) -> str:
 
 def type_of(request: Request) -> str:
     """Return the type that a request is about, CPU if it names none. Raises ParameterInvalid."""
-    type_ = first_values(request).get("type") or CPU
+    type_ = next(iter(request.query_params.getlist("type")), "") or CPU
     if type_ not in TYPES:
         raise ParameterInvalid(f"unknown type {type_[:50]!r}; give one of {', '.join(TYPES)}")
     return type_

@@ -12,7 +12,6 @@ from pprof_merge.codec.decoding import (
     Summary,
     decode,
     inflate,
-    is_gzip_twice,
     summaries,
 )
 from pprof_merge.codec.encoding import compress, encode, encode_pieces
@@ -27,7 +26,6 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "inflate",
     "compress",
     "GZIP_MAGIC",
-    "is_gzip_twice",
     # A check of many profiles, and how long its steps took.
     "summaries",
     "Summary",

@@ -5,9 +5,7 @@ to the formats that came before the protobuf is left out; the reason then says h
 """
 
 import hashlib
-import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -30,6 +28,8 @@ from pprof_merge.profile import Header, Profile, ValueType
 
 GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WBITS = 31
+# How often a gzip may be inside another one, the outer one counted.
+_MOST_GZIPS = 2
 _IsalError: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # its stub says instance
 
 
@@ -108,46 +108,31 @@ def inflate(data: bytes, limits: Limits = Limits()) -> bytes:
     Never holds more than `limits.inflated_bytes` and one block of output, of each gzip. Raises LimitExceeded,
     and MalformedProfile if a gzip is truncated, fails its checksum, or is followed by something else.
     """
-    inflated = _gunzipped(data, limits)
-    if inflated is data or not inflated.startswith(GZIP_MAGIC):
-        return inflated
-    inflated = _gunzipped(inflated, limits)
-    if inflated.startswith(GZIP_MAGIC):
-        raise MalformedProfile("it is gzip inside gzip inside gzip", "gzip")
-    return inflated
-
-
-def is_gzip_twice(data: bytes) -> bool:
-    """Return whether bytes are gzip inside gzip, of which the first two are inflated."""
-    with suppress(zlib.error):
-        begin = zlib.decompressobj(_GZIP_WBITS).decompress(data, len(GZIP_MAGIC))
-        return data.startswith(GZIP_MAGIC) and begin == GZIP_MAGIC
-    return False
-
-
-def _gunzipped(data: bytes, limits: Limits) -> bytes:
-    """Inflate gzip once, and return all else as is. Raises as `inflate` does."""
-    if not data.startswith(GZIP_MAGIC):
-        limits.check("inflated_bytes", len(data))
-        return data
-    limits.check("compressed_bytes", len(data))
-    members = []
-    room = limits.inflated_bytes
-    while data:  # a gzip file may have several members, one after another
-        member = isal_zlib.decompressobj(_GZIP_WBITS)
-        try:
-            inflated = member.decompress(data, room + 1)
-        except _IsalError as error:
-            raise MalformedProfile(f"not valid gzip ({error})", "gzip") from error
-        room -= len(inflated)
-        if room < 0:
-            raise LimitExceeded("inflated_bytes", limits.inflated_bytes)
-        if not member.eof:
-            raise MalformedProfile("the stream is truncated", "gzip")
-        members.append(inflated)
-        limits.check("gzip_members", len(members))
-        data = member.unused_data
-    return members[0] if len(members) == 1 else b"".join(members)
+    depth = 0
+    while data.startswith(GZIP_MAGIC):
+        if depth == _MOST_GZIPS:
+            raise MalformedProfile("it is gzip inside gzip inside gzip", "gzip")
+        depth += 1
+        limits.check("compressed_bytes", len(data))
+        members = []
+        room = limits.inflated_bytes
+        while data:  # a gzip file may have several members, one after another
+            member = isal_zlib.decompressobj(_GZIP_WBITS)
+            try:
+                inflated = member.decompress(data, room + 1)
+            except _IsalError as error:
+                raise MalformedProfile(f"not valid gzip ({error})", "gzip") from error
+            room -= len(inflated)
+            if room < 0:
+                raise LimitExceeded("inflated_bytes", limits.inflated_bytes)
+            if not member.eof:
+                raise MalformedProfile("the stream is truncated", "gzip")
+            members.append(inflated)
+            limits.check("gzip_members", len(members))
+            data = member.unused_data
+        data = members[0] if len(members) == 1 else b"".join(members)
+    limits.check("inflated_bytes", len(data))
+    return data
 
 
 def without_traceback(error: ProfileError) -> ProfileError:

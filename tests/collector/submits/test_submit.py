@@ -5,6 +5,7 @@ import hashlib
 import resource
 import socket
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -93,6 +94,18 @@ def test_gzip_inside_gzip_is_stored_as_gzip(shared: Server) -> None:
     refused = shared.submit(gzip.compress(body), query={"service": service})
     assert refused.status_code == 400
     assert "gzip inside gzip inside gzip" in refused.json()["detail"]
+
+
+def test_gzip_with_flags_that_mean_nothing_is_stored_as_it_came(shared: Server) -> None:
+    """The engine's inflate takes it, and so does Go's; zlib doesn't."""
+    body = bytearray(profile_of("flags"))
+    body[3] |= 0x20
+    with pytest.raises(zlib.error):
+        zlib.decompress(body, 31)
+    assert shared.submit(bytes(body), query={"service": "flags"}).status_code == 204
+    (blob,) = (path for path in shared.blobs() if "/flags/" in str(path))
+    assert blob.read_bytes() == body
+    assert shared.merge(query={"service": "flags"}).status_code == 200
 
 
 def test_equal_stacks_of_another_time_are_another_profile(shared: Server) -> None:
