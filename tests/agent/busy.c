@@ -1,7 +1,10 @@
-// A program to be profiled: `busy`, `busy threads` or `busy forks`, until it is killed. It writes a line when it begins.
+// A program to be profiled: `busy`, `busy threads`, `busy forks` or `busy hidden`, until it is killed. It writes
+// a line when it begins.
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -55,6 +58,15 @@ int main(int count, char **arguments) {
         pthread_setname_np(thread, "helper");
         begin();
         pthread_join(thread, NULL);
+    }
+    if (count > 1 && strcmp(arguments[1], "hidden") == 0) { // a parent that can't be looked at without rights
+        prctl(PR_SET_DUMPABLE, 0);
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            execl(arguments[0], arguments[0], (char *)NULL);
+            _exit(1);
+        }
+        wait(NULL);
     }
     begin();
     double short_life = 0.03;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,9 +25,9 @@ def build(folder: Path) -> Path:
 
 
 @contextmanager
-def running(binary: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the program; children that it has forked end by themselves."""
-    with subprocess.Popen([binary, *arguments], stdout=subprocess.PIPE) as process:
+def running(binary: Path, *arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the program, by `before` if that is given. Children that it has forked end by themselves."""
+    with subprocess.Popen([*before, binary, *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"busy\n"

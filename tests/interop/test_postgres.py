@@ -121,16 +121,42 @@ def test_connections_that_come_later_are_in_it(agent: Serving, cluster: Cluster,
     later = {of.num for sample in profile.sample for of in sample.label if of.key == pid} - before
     assert len(later) > 10
     of_later = of_processes(profile, later)
-    locations = {of.id: of for of in profile.location}
     assert b"PostgresMain" in functions_in(of_later)
     # Those that ended before anybody could look at their memory have that of the postmaster.
-    in_user_space = [
-        [locations[id_].mapping_id for id_ in sample.location_id if locations[id_].address < 1 << 63]
-        for sample in of_later.sample
-    ]
-    known = len([mappings for mappings in in_user_space if any(mappings)])
+    known, unknown = in_files(of_later)
     assert known > 50
-    assert len([mappings for mappings in in_user_space if mappings and not any(mappings)]) < known / 10
+    assert unknown < known / 10
+
+
+@pytest.mark.exhaustive  # as above
+def test_connections_of_two_servers_have_the_functions_of_their_own(
+    profiler: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Both have one name, and processes that live for a few ms. Takes over 20 s: it starts a server."""
+    with (
+        running_postgres(name=cluster.name) as other,
+        cluster.pgbench(600, *CONNECTIONS),
+        other.pgbench(600, *CONNECTIONS),
+        Serving(tmp_path, "--executable", cluster.name) as agent,
+    ):
+        response = agent.post(profiler, SECONDS, sampling_frequency=FREQUENCY)
+    known, unknown = in_files(parsed(response.content))
+    assert known > 100
+    assert unknown < known / 100
+
+
+def in_files(profile: Profile) -> tuple[int, int]:
+    """The numbers of samples with frames of files, and of those with none, of all that were in a program."""
+    locations = {of.id: of for of in profile.location}
+    in_user_space = [
+        (
+            [locations[id_].mapping_id for id_ in sample.location_id if locations[id_].address < 1 << 63],
+            sample,
+        )
+        for sample in profile.sample
+    ]
+    known = sum(sample.value[0] for mappings, sample in in_user_space if any(mappings))
+    return known, sum(sample.value[0] for mappings, sample in in_user_space if mappings and not any(mappings))
 
 
 def test_the_schedule_pushes_and_a_merge_gives_it_back(cluster: Cluster, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple
@@ -41,7 +41,8 @@ class Bcc:
         with ProfilerProcess(self.name, command, output.add_line) as process:
             began, lasted = process.run(duration, until, before_end=output.maps.read_again)
         samples = ((stack, count, count * request.period) for stack, count in output.stacks())
-        return Recording.from_samples(began, lasted, request.period, samples)
+        recording = Recording.from_samples(began, lasted, request.period, samples)
+        return replace(recording, lost_stacks=output.lost_stacks)
 
     def obstacles(self) -> list[str]:
         """Return the obstacles, as `Backend` documents."""
@@ -78,6 +79,7 @@ class _Output:
 
     def __init__(self) -> None:
         self.maps = MemoryMaps()
+        self.lost_stacks = 0
         self._counts: list[_StackCount] = []
 
     def add_line(self, line: bytes) -> None:
@@ -93,6 +95,8 @@ class _Output:
         """Yield each stack with its number of samples."""
         for seen in self._counts:
             frames = self.maps.frames(seen.pid, seen.kernel, seen.user)
+            if self.maps.is_lost(seen.pid, seen.kernel, seen.user):
+                self.lost_stacks += seen.samples
             yield Stack(seen.comm, seen.pid, seen.thread, frames), seen.samples
 
 

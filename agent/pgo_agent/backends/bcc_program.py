@@ -3,7 +3,8 @@
 The agent starts this as a program of its own, with the Python that has bcc. It prints JSON lists, one a line:
 
     ["started"]                                                once sampling has begun
-    ["process", pid]                                           when a process is first sampled
+    ["process", pid, parent, ...]                              when a process is first sampled, and the
+                                                               processes that it was forked from, if known
     ["stack", pid, thread, comm, count, [kernel], [user]]      at the end; addresses, leaf first
     ["lost", count]                                            at the end, if samples were lost
 """
@@ -17,8 +18,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from bcc import BPF, PerfSWConfig, PerfType  # type: ignore[import-not-found] # only the distribution's Python has it
+
+# This file is run apart from its package, whose folder Python doesn't search.
+sys.path.append(str(Path(__file__).parent))
+from tracing import FORK_EVENTS, FORKS, family, missing, mount_tracing  # type: ignore[import-not-found]
 
 _DEPTH = 127  # the kernel's own bound, kernel.perf_event_max_stack
 _DRAIN_SECONDS = 0.1
@@ -63,6 +69,13 @@ int on_sample(struct bpf_perf_event_data *context) {
 }
 """
 
+_ON_FORK = """
+TRACEPOINT_PROBE(sched, sched_process_fork) {
+    note_fork(args->child_pid);
+    return 0;
+}
+"""
+
 
 class _Sample(ctypes.Structure):
     _fields_ = (
@@ -79,8 +92,8 @@ class _Sample(ctypes.Structure):
 class _Counts:
     """How often each stack was sampled, for processes with the wanted names."""
 
-    def __init__(self, names: frozenset[bytes]) -> None:
-        self._names = names
+    def __init__(self, names: frozenset[bytes], forked: Any) -> None:
+        self._names, self._forked = names, forked
         self._stacks: Counter[tuple[int, int, bytes, bytes, bytes]] = Counter()
         self._processes: set[int] = set()
         self._wanted: dict[int, bool] = {}
@@ -94,7 +107,7 @@ class _Counts:
             return
         if process not in self._processes:
             self._processes.add(process)
-            _print_list("process", process)
+            _print_list("process", *family(self._forked, process))
         kernel = bytes(sample.kernel)[: max(0, sample.kernel_bytes)]
         user = bytes(sample.user)[: max(0, sample.user_bytes)]
         self._stacks[process, sample.thread, sample.comm, kernel, user] += 1
@@ -139,8 +152,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     frequency, names = int(sys.argv[1]), [name.encode(errors="surrogateescape") for name in sys.argv[2:]]
     wanted = " || ".join(f"({_condition(name)})" for name in names)
-    bpf = BPF(text=_TEXT.replace("WANTED", wanted).replace("DEPTH", str(_DEPTH)))
-    counts = _Counts(frozenset(names))
+    text = _TEXT.replace("WANTED", wanted).replace("DEPTH", str(_DEPTH))
+    mount_tracing()
+    knows_forks = not missing(FORK_EVENTS)
+    bpf = BPF(text=FORKS + _ON_FORK + text if knows_forks else text)
+    counts = _Counts(frozenset(names), bpf["forked"] if knows_forks else None)
     bpf["samples"].open_ring_buffer(counts.add)
     bpf.attach_perf_event(
         ev_type=PerfType.SOFTWARE,

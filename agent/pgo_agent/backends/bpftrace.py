@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,12 +17,19 @@ from pgo_agent.backends.profiler_process import ProfilerProcess
 from pgo_agent.errors import ToolFailed
 from pgo_agent.native import MemoryMaps, Recording, Stack
 
+# What a script knows of the current process: the one that it was forked from, 0 if it has run another program
+# since. A forked process has the file of its executable opened by its parent.
+PARENT = (
+    "(curtask->mm->exe_file == curtask->group_leader->real_parent->mm->exe_file "
+    "? curtask->group_leader->real_parent->tgid : 0)"
+)
 # Prints "started" once all probes are attached, which may take a while, and counts only from then on. Prints
-# the pid of each process when it is first sampled, so that its memory map can be read while it runs.
+# the pid of each process and of its parent when it is first sampled, so that their memory maps can be read
+# while they run.
 _PROGRAM = """
 interval:ms:10 /@on == 0/ {{ @on = 1; printf("started\\n"); }}
 profile:hz:{frequency} /@on == 1 && ({condition})/ {{
-    if (@seen[pid] == 0) {{ @seen[pid] = 1; printf("%d\\n", pid); }}
+    if (@seen[pid] == 0) {{ @seen[pid] = 1; printf("%d %d\\n", pid, {parent}); }}
     @stacks[pid, tid, kstack(perf), ustack(perf), comm] = count();
 }}
 END {{ clear(@on); clear(@seen); }}
@@ -49,13 +56,14 @@ class Bpftrace:
     def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
         """Sample as `Backend` documents."""
         condition = " || ".join(f'curtask->group_leader->comm == "{name}"' for name in request.names)
-        text = _PROGRAM.format(frequency=request.frequency, condition=condition)
+        text = _PROGRAM.format(frequency=request.frequency, condition=condition, parent=PARENT)
         output = _Output()
         command = (self.program, "-q", "-f", "json", "-B", "line", "-e", text)
         with ProfilerProcess(self.name, command, output.add_line, _ENVIRONMENT) as process:
             began, lasted = process.run(duration, until, before_end=output.maps.read_again)
         samples = ((stack, count, count * request.period) for stack, count in output.stacks())
-        return Recording.from_samples(began, lasted, request.period, samples)
+        recording = Recording.from_samples(began, lasted, request.period, samples)
+        return replace(recording, lost_stacks=output.lost_stacks)
 
     def obstacles(self) -> list[str]:
         """Return the obstacles, as `Backend` documents."""
@@ -74,6 +82,7 @@ class _Output:
 
     def __init__(self) -> None:
         self.maps = MemoryMaps()
+        self.lost_stacks = 0
         self._counts: dict[str, int] = {}
 
     def add_line(self, line: bytes) -> None:
@@ -82,7 +91,7 @@ class _Output:
         text = line.decode(errors="surrogateescape")
         message = json.loads(text, strict=False, object_pairs_hook=_added_up)
         if message["type"] == "printf":
-            self.maps.read(int(message["data"]))
+            self.maps.read(*map(int, message["data"].split()))
         elif message["type"] == "map":
             self._counts = message["data"].get("@stacks", {})
 
@@ -97,6 +106,8 @@ class _Output:
                 [int(address, 16) for address in _ADDRESS.findall(parts[name])] for name in ("kernel", "user")
             )
             frames = self.maps.frames(pid, kernel, user)
+            if self.maps.is_lost(pid, kernel, user):
+                self.lost_stacks += count
             yield Stack(parts["comm"], pid, int(parts["thread"]), frames), count
 
 

@@ -13,8 +13,10 @@ from pgo_agent.backends.bcc import Bcc
 from pgo_agent.backends.bpftrace import Bpftrace
 from pgo_agent.backends.perf import Perf
 from pgo_agent.errors import AgentError, NoBackend, NoSamples, Stopped, ToolFailed
+from pgo_agent.logs import EventLogger
 from pgo_agent.native import Recording, native_profile
 
+_log = EventLogger(__name__)
 _PROBE_SECONDS = 1.0
 _PROBE_NAME = "pgo-agent-probe"
 _BUSY_PROGRAM = f"open('/proc/self/comm', 'w').write('{_PROBE_NAME}')\nwhile True: pass"
@@ -41,6 +43,9 @@ class ProcessSampler:
         recording = _record(self._backend, self._request, duration, until)
         if not recording.stacks:
             raise NoSamples(self._request.names)
+        if recording.lost_stacks:
+            samples = sum(count for count, _ in recording.stacks.values())
+            _log.warning("stacks lost", count=recording.lost_stacks, samples=samples)
         return recording
 
 
@@ -66,12 +71,13 @@ def _record(backend: Backend, request: SamplingRequest, duration: float, until: 
 def probe(backend: Backend, until: Event | None = None) -> None:
     """Sample a busy process for one second, or until `until` is set.
 
-    Raises ToolFailed or NotReadable unless samples have stacks.
+    Raises ToolFailed or NotReadable unless samples have stacks of the process.
     """
     with _busy_process():
         request = SamplingRequest((_PROBE_NAME,), 99)
         recording = _record(backend, request, _PROBE_SECONDS, until or Event())
-    if not any(frame.mapping for stack in recording.stacks for frame in stack.frames):
+    mappings = {frame.mapping for stack in recording.stacks for frame in stack.frames if frame.mapping}
+    if not any(mapping.file.startswith("/") for mapping in mappings):
         raise ToolFailed(backend.name, "it gave no stacks of a busy process")
 
 

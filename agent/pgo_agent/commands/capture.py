@@ -46,6 +46,7 @@ def _capture(options: argparse.Namespace) -> int:
             "samples": samples,
             "cpu_seconds": cpu / 1e9,
             "duration_seconds": recording.duration / 1e9,
+            "lost_stacks": recording.lost_stacks,
         }
         print(json.dumps(summary, indent=2))
     return 0

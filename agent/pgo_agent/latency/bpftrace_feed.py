@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pgo_agent.backends import Bpftrace
+from pgo_agent.backends import PARENT, Bpftrace
 from pgo_agent.errors import NotSupported
 from pgo_agent.latency.histogram import lower_bound, upper_bound
 from pgo_agent.latency.processes import cgroup_ids, pids_of, skipped_runs
@@ -53,11 +53,12 @@ _MEASURE = """$delay = nsecs - $start;
             @below[$bucket] = stats($delay);
         }"""
 _COUNTED = "$delay, cpu, @over[cpu, $bucket], @over_ns[cpu, $bucket]"
-# Delay, CPU, events so far, their delay; process, thread, number, operation; stacks, name, comm.
-_EVENT_FORMAT = r'"event %llu %llu %llu %llu %llu %llu %llu %llu%s\n;%s\n;%s;%s"'
+# Delay, CPU, events so far, their delay; process, parent, thread, number, operation; stacks, name, comm.
+_EVENT_FORMAT = r'"event %llu %llu %llu %llu %llu %llu %llu %llu %llu%s\n;%s\n;%s;%s"'
 _EVENT = re.compile(
     r"event (?P<delay>\d{1,20}) (?P<cpu>\d{1,10}) (?P<count>\d{1,20}) (?P<total>\d{1,20})"
-    r" (?P<pid>\d{1,10}) (?P<thread>\d{1,10}) (?P<number>\d{1,20}) (?P<operation>\d{1,10})"
+    r" (?P<pid>\d{1,10}) (?P<parent>\d{1,10}) (?P<thread>\d{1,10})"
+    r" (?P<number>\d{1,20}) (?P<operation>\d{1,10})"
     r"(?P<kernel>(?:\n\t.*)*)\n*;(?P<user>(?:\n\t.*)*)\n*;(?P<name>[^;]*);(?P<comm>(?s:.*))"
 )
 _KEY = re.compile(r"(?:\d{1,10},)?\d{1,2}", re.ASCII)  # of a map: a CPU, a bucket
@@ -105,6 +106,7 @@ def script_of(tracker: Tracker, settings: TrackerSettings) -> str:
     maps = {*re.findall(r"@(\w+)", text + filters)} - _COUNTS
     words = {
         "COUNTED": _COUNTED,
+        "PARENT": PARENT,
         "EVENT": _EVENT_FORMAT,
         "WANTED": wanted,
         "FILTERS": filters,
@@ -239,7 +241,8 @@ class BpftraceFeed:
             _increase(self._dropped.setdefault(bucket, [0, 0]), 1, delay)
         if pid not in self._processes:
             self._processes.add(pid)
-            yield "processes", [pid]
+            parent = int(found["parent"])
+            yield "processes", [[pid, parent] if parent else [pid]]
         now = time.monotonic()
         if now < self._event_due:
             self._skipped += 1

@@ -11,7 +11,8 @@ The first line of its input is a JSON object: the C `text`, the `tracepoints` th
 It prints JSON lists, one a line:
 
     ["started"]                          once events are tracked
-    ["processes", [pid, ...]]            the processes with new events, ten times a second
+    ["processes", [[pid, parent, ...]]]  the processes with new events, ten times a second, each with those
+                                         that it was forked from, if they are known
     ["tick", {...}]                      once a second, and at the end: what was counted since the last one
     ["event", {...}], ["late", {...}]    an event over the threshold, and one in flight over the timeout
     ["in_flight", [{...}, ...]]          the answer to the command
@@ -36,11 +37,11 @@ from typing import Any
 
 from bcc import BPF, utils  # type: ignore[import-not-found] # only the distribution's Python has it
 
-# This file is run apart from its package, whose folder Python doesn't search.
-sys.path.append(str(Path(__file__).parent))
+# This file is run apart from its package, whose folders Python doesn't search.
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backends")]
 from processes import cgroup_id_of, cgroup_ids, pids_of, skipped_runs  # type: ignore[import-not-found]
+from tracing import family, missing, mount_tracing  # type: ignore[import-not-found]
 
-_TRACING = Path("/sys/kernel/tracing")
 _DRAIN_SECONDS = 0.1
 _TICK_SECONDS = 1.0
 _LATE_SECONDS = 0.5  # between two looks for what is over the timeout
@@ -52,29 +53,10 @@ _PROCESS_FILTERS = {"pids", "executables"}
 _FILTERS = _PROCESS_FILTERS | {"comms", "cgroups"}
 # The counters of the C program, in its order.
 _COUNTERS = ("seen", "reported", "table_full", "ring_full", "lost_stacks", "missed")
-_NEW_NAMESPACE, _PRIVATE, _RECURSIVE = 0x20000, 1 << 18, 0x4000  # CLONE_NEWNS, MS_PRIVATE, MS_REC
 _PERF_EVENT_OPEN, _ENABLE = 298, 0x2400
 # struct event of the C program, up to the addresses of its stack; and struct stack.
 _EVENT = struct.Struct("=QQQ16s16sIIII")
 _STACK = struct.Struct("=qq16sII")
-
-
-def _mount_tracing() -> None:
-    """Mount tracefs for this process only, if it isn't mounted. If that isn't allowed, `_missing` says so."""
-    if (_TRACING / "events").is_dir():
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(_NEW_NAMESPACE) == 0:
-        libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None)
-        libc.mount(b"tracefs", bytes(_TRACING), b"tracefs", 0, None)
-
-
-def _missing(tracepoints: list[str]) -> str:
-    """Return what keeps these tracepoints from being used, "" if nothing does."""
-    if not (_TRACING / "events").is_dir():
-        return f"tracefs is not mounted: mount -t tracefs tracefs {_TRACING}"
-    gone = [name for name in tracepoints if not (_TRACING / "events" / name.replace(":", "/")).is_dir()]
-    return f"this kernel has no tracepoint {' or '.join(gone)}" if gone else ""
 
 
 class _Interrupts:
@@ -203,12 +185,16 @@ class _Tracker:
 
     def drain(self) -> None:
         """Read the ring buffer, and announce processes with new events."""
+        self._read_events()
+        self._look_for_late()
+
+    def _read_events(self) -> None:
         self._bpf.ring_buffer_consume()
         new = self._aggregate.processes - self._announced
         if new:
             self._announced |= new
-            _print_list("processes", [*new])
-        self._look_for_late()
+            forked = self._bpf["forked"]
+            _print_list("processes", [[*family(forked, pid)] for pid in new])
 
     def _add(self, _context: Any, at: int, size: int) -> None:
         record = ctypes.string_at(at, size)
@@ -263,7 +249,7 @@ class _Tracker:
         below, dropped = (self._new_buckets(name, counts) for name in ("below", "dropped"))
         found = [part.extremes[finished & 1] for part in counts]
         found = [part for part in found if part.generation == finished]
-        self._bpf.ring_buffer_consume()
+        self._read_events()
         aggregate, self._aggregate = self._aggregate, _Aggregate()
         self._announced.clear()
         totals = [sum(part.counters[i] for part in counts) for i in range(len(_COUNTERS))]
@@ -438,8 +424,8 @@ def main() -> None:
         stopped = True
 
     signal.signal(signal.SIGINT, stop)
-    _mount_tracing()
-    if obstacle := _missing(setup["tracepoints"]):
+    mount_tracing()
+    if obstacle := missing(setup["tracepoints"]):
         sys.exit(obstacle)
     tracker = _Tracker(setup)
     _print_list("started")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from threading import Event
 from typing import Any
@@ -71,7 +71,7 @@ class Monitor:
         self.session.listen(self)
         self.session.start()
 
-    def add_processes(self, pids: Iterable[int]) -> None:
+    def add_processes(self, families: Iterable[Sequence[int]]) -> None:
         """Do nothing, as `Listener` allows: stacks are kept by recorders."""
 
     def add_tick(self, tick: Tick) -> None:

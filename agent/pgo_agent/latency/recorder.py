@@ -89,16 +89,23 @@ class StackReader:
         self._read: dict[int, float] = {}
         self._known: dict[RawStack, Stack] = {}
 
-    def read(self, pids: Iterable[int]) -> None:
-        """Read the memory maps of processes, unless they were just read."""
+    def read(self, families: Iterable[Sequence[int]]) -> None:
+        """Read the memory maps of processes, unless they were just read.
+
+        Each comes with those that it was forked from, if they are known, as for `MemoryMaps.read`.
+        """
         now = time.monotonic()
-        for pid in pids:
+        for pid, *parents in families:
             if now - self._read.get(pid, -_READ_AGAIN_SECONDS) < _READ_AGAIN_SECONDS:
                 continue
             if len(self._read) >= _MOST_PROCESSES:
                 self._forget()
             self._read[pid] = now
-            self._maps.read(pid)
+            self._maps.read(pid, *parents)
+
+    def is_lost(self, raw: RawStack) -> bool:
+        """Return whether a stack is empty, or its part in the process isn't known."""
+        return self._maps.is_lost(raw.pid, raw.kernel, raw.user)
 
     def stack(self, raw: RawStack) -> Stack:
         """Return a stack with its frames, leaf first."""
@@ -129,16 +136,22 @@ class Recorder:
         self._began, self._start = time.time_ns(), time.monotonic_ns()
         self.counts, self.histogram = Counts(), Histogram()
 
-    def add_processes(self, pids: Iterable[int]) -> None:
+    def add_processes(self, families: Iterable[Sequence[int]]) -> None:
         """Read the memory maps of processes, as `Listener` documents."""
         with self._lock:
-            self._reader.read(pids)
+            self._reader.read(families)
 
     def add_tick(self, tick: Tick) -> None:
         """Add a tick, as `Listener` documents."""
         with self._lock:
             counters = dict(tick.counters)
-            self._reader.read({pid for wait in tick.waits for pid in _pids(wait)})
+            self._reader.read({(pid,) for wait in tick.waits for pid in _pids(wait)})
+            # The tracker has counted those that the kernel gave no stack of.
+            counters["lost_stacks"] += sum(
+                count
+                for wait, (count, _) in tick.waits.items()
+                if wait.stack.user and self._reader.is_lost(wait.stack)
+            )
             for wait, (count, total) in tick.waits.items():
                 delay = Delay(self._stack(wait), wait.labels, wait.bucket)
                 if delay not in self._delays and len(self._delays) >= _MOST_DELAYS:
@@ -200,7 +213,7 @@ class StackNamer:
     def names_of_raw(self, raws: Sequence[RawStack]) -> list[list[str]]:
         """Return the functions of raw stacks of processes that still run, as `names` does."""
         with self._lock:
-            self._reader.read({raw.pid for raw in raws})
+            self._reader.read({(raw.pid,) for raw in raws})
             stacks = [self._reader.stack(raw) for raw in raws]
         return self.names(stacks)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import Event
 from typing import Any, Protocol
 
@@ -21,8 +21,11 @@ _POLL_SECONDS = 0.1
 class Listener(Protocol):
     """A reader of what a tracker counts. A thread of the session makes one call at a time."""
 
-    def add_processes(self, pids: Iterable[int]) -> None:
-        """Hear of processes that have just had events, while they probably still run."""
+    def add_processes(self, families: Iterable[Sequence[int]]) -> None:
+        """Hear of processes that have just had events, while they probably still run.
+
+        Each comes first in a list, before those that it was forked from, if they are known.
+        """
 
     def add_tick(self, tick: Tick) -> None:
         """Hear of a tick."""

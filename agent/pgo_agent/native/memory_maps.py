@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from pgo_agent.errors import NotReadable
@@ -44,34 +45,41 @@ class MemoryMaps:
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}  # /proc/PID/maps by pid
-        self._forked: dict[int, int] = {}  # parents by pid, of processes with the parent's executable
+        self._forked: dict[int, int] = {}  # parents by pid, of processes that have the parent's map
         self._areas: dict[str, list[_Area]] = {}
         # The same part of a file is one mapping, even at different addresses in different processes.
         self._mappings: dict[tuple[str, str, int, int], Mapping] = {}
 
-    def read(self, pid: int) -> None:
+    def read(self, pid: int, *parents: int) -> None:
         """Read the memory map of a process; if the process is gone, keep the map read before.
 
-        For a forked process, the maps of its parents that weren't read yet are read too, any number of them.
+        `parents` are the processes that it was forked from, nearest first, without having run another program
+        since: if its own map can't be read any more, it has the map of the first whose can.
         """
-        unread: int | None = pid
-        while unread is not None:
-            unread = self._read_one(unread)
+        self._forked.update(pairwise((pid, *parents)))
+        if not self._read_one(pid):
+            any(parent in self._texts or self._read_one(parent) for parent in parents)
 
-    def _read_one(self, pid: int) -> int | None:
-        """Read the map of one process; return the pid of its parent if that is to be read next."""
+    def _read_one(self, pid: int) -> bool:
         try:
             text = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")
-            parent = _parent(pid)
-            forked = _executable(pid) == _executable(parent)
         except OSError:
-            return None
+            return False
         if text:  # the map of a process that is exiting is empty
             self._texts[pid] = text
-            if forked:
-                self._forked[pid] = parent
-                return None if parent in self._texts else parent
-        return None
+        return bool(text)
+
+    def is_lost(self, pid: int, kernel: Sized, user: Sized) -> bool:
+        """Return whether a stack is empty, or is of a process whose map isn't known."""
+        return self._source(pid) not in self._texts if user else not kernel
+
+    def _source(self, pid: int) -> int:
+        """Return the process whose map this one has."""
+        passed = set[int]()  # the number of a process may come back as that of its own parent's parent
+        while pid not in self._texts and pid in self._forked and pid not in passed:
+            passed.add(pid)
+            pid = self._forked[pid]
+        return pid
 
     def read_again(self) -> None:
         """Read all maps once more: the processes may have loaded libraries since."""
@@ -106,15 +114,9 @@ class MemoryMaps:
         yield Frame(address - area.start + start, area.mapping, "")
 
     def _areas_of(self, pid: int) -> Sequence[_Area]:
-        """Return the executable memory of a process, by address.
-
-        A process that ended before its map was read gets the map of the server that it was forked from. That
-        server is known only if all processes that were read were forked from the same one.
-        """
-        text = self._texts.get(pid)
-        if text is None:
-            servers = {self._forked.get(known, known) for known in self._texts}
-            text = self._texts.get(servers.pop(), "") if self._forked and len(servers) == 1 else ""
+        """Return the executable memory of a process, by address; nothing if its map isn't known."""
+        pid = self._source(pid)
+        text = self._texts.get(pid, "")
         if text not in self._areas:
             self._areas[text] = [
                 self._area(pid, found)
@@ -135,17 +137,6 @@ class MemoryMaps:
             file = path
         mapping = Mapping(file, build_id, start, end - start, offset)
         return _Area(start, end, self._mappings.setdefault((file, build_id, end - start, offset), mapping))
-
-
-def _executable(pid: int) -> Path:
-    return Path(f"/proc/{pid}/exe").readlink()
-
-
-def _parent(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text(errors="surrogateescape").splitlines():
-        if line.startswith("PPid:"):
-            return int(line.split()[1])
-    raise ProcessLookupError(pid)
 
 
 def _build_id(paths: Iterable[Path], inode: int, mapped: Path) -> str:

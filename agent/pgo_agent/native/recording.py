@@ -48,6 +48,7 @@ class Recording:
 
     `began` is ns since 1970. `duration` is in ns, and `period` is the amount between two samples. `types` are
     the sample types of the profile, each a name and a unit: of the number and the amount, or of that alone.
+    `lost_stacks` of the samples have no stack, or are of a process whose memory map couldn't be read.
     """
 
     began: int
@@ -55,6 +56,7 @@ class Recording:
     period: int
     stacks: dict[Stack, tuple[int, int]]
     types: Sequence[tuple[str, str]] = CPU_TYPES
+    lost_stacks: int = 0
 
     @classmethod
     def from_samples(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from pgo_agent.native.elf import Elf
 from pgo_agent.native.recording import Recording, Stack
 
 from tests.agent.busy import NAME, build, needs_gcc, running
+from tests.agent.latency.waiting import samples_of
 from tests.agent.sampling import wait_until_sampled
 from tests.agent.serving import AGENT, parsed
 from tests.cpu_meter import CpuMeter, children_of
@@ -151,6 +153,30 @@ def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) ->
     }
     known = sum(seen for stack, seen in in_user_space.items() if "middle" in functions_in(stack, binary))
     assert known > 0.7 * sum(in_user_space.values())
+
+
+@needs_gcc
+@needs_root
+def test_a_parent_that_can_not_be_looked_at_takes_no_stacks(
+    backend: Backend, binary: Path, tmp_path: Path
+) -> None:
+    """As in many containers, where `/proc/1/exe` can't be read."""
+    profile = tmp_path / "cpu.pb.gz"
+    before = ("setpriv", "--bounding-set=-sys_ptrace", "--")
+    chosen = ("--profiler", backend.name, "--executable", NAME)
+    often = ("--frequency", str(FREQUENCY), "--duration", str(SECONDS))
+    with running(binary, "hidden", before=before) as process:
+        looked = subprocess.run(
+            [*before, "readlink", f"/proc/{process.pid}/exe"], capture_output=True, check=False
+        )
+        assert looked.returncode == 1
+        capture: list[str | Path] = [*before, AGENT, "capture", *chosen, *often, "--json", "-o", profile]
+        done = subprocess.run(capture, check=True, capture_output=True)
+    said = json.loads(done.stdout)
+    assert said["lost_stacks"] < 0.05 * said["samples"]
+    samples = samples_of(profile.read_bytes())
+    known = sum(one.events for one in samples if {"spin", "main"} <= {*one.functions})
+    assert known > 0.8 * said["samples"], samples
 
 
 @needs_gcc

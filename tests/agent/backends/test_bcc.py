@@ -9,7 +9,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from pgo_agent.backends import Bcc, ProcessSampler
+from pgo_agent.backends import FORK_EVENTS, Bcc, ProcessSampler
 from pgo_agent.errors import NoSamples
 from pgo_agent.native.elf import Elf
 
@@ -35,6 +35,10 @@ def own_code() -> tuple[int, Path]:
 def sample(**of: Any) -> dict[str, Any]:
     own = {"what": "sample", "pid": os.getpid(), "thread": os.getpid(), "comm": own_name()}
     return {**own, "kernel": [], "user": [], **of}
+
+
+def fork(pid: int, parent: int) -> dict[str, Any]:
+    return {"what": "fork", "pid": pid, "parent": parent}
 
 
 @pytest.fixture
@@ -77,6 +81,36 @@ def test_samples_of_a_process_become_a_profile_with_its_lines(kernel: StandInKer
     main = profile.mapping[0]
     assert (texts[main.filename], texts[main.build_id]) == (str(file), Elf.read(file).build_id)
     assert main.has_line_numbers
+
+
+def test_processes_that_have_ended_have_the_functions_of_the_one_that_each_was_forked_from(
+    kernel: StandInKernel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two servers run: one is this process. Of the other's, and of no server's, nothing is made up."""
+    address, _ = own_code()
+    kernel.has(FORK_EVENTS).happens(
+        *(
+            fork(GONE, os.getpid()),
+            fork(GONE + 2, GONE + 1),
+            fork(GONE + 1, os.getpid()),
+            fork(GONE + 3, GONE + 4),
+        ),
+        *(sample(pid=GONE + of, thread=GONE + of, user=[address]) for of in (0, 2, 3, 5)),
+    )
+    recording = sampler(kernel, own_name()).record(SECONDS, Event())
+    known = {stack.pid: [frame.mapping is not None for frame in stack.frames] for stack in recording.stacks}
+    assert known == {GONE: [True], GONE + 2: [True], GONE + 3: [False], GONE + 5: [False]}
+    assert recording.lost_stacks == 2
+    assert "stacks lost: count=2 samples=4" in caplog.text
+
+
+def test_without_tracepoints_samples_are_taken_and_stacks_that_are_lost_counted(
+    kernel: StandInKernel,
+) -> None:
+    address, _ = own_code()
+    kernel.happens(sample(user=[address]), sample(pid=GONE, thread=GONE, user=[address]))
+    recording = sampler(kernel, own_name()).record(SECONDS, Event())
+    assert (len(recording.stacks), recording.lost_stacks) == (2, 1)
 
 
 def test_lost_samples_are_logged(kernel: StandInKernel, caplog: pytest.LogCaptureFixture) -> None:

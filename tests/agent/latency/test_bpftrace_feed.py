@@ -44,12 +44,13 @@ def event(
     total: int,
     *,
     cpu: int = 0,
+    parent: int = 0,
     comm: str = "shop",
     kernel: str = KERNEL,
     user: str = USER,
 ) -> bytes:
     """Return a line as bpftrace 0.17 prints it, of an event of offcpu; `comm` as in JSON."""
-    fields = f"event {delay} {cpu} {count} {total} {GONE} {GONE + 1} 0 1{kernel};{user};;{comm}"
+    fields = f"event {delay} {cpu} {count} {total} {GONE} {parent} {GONE + 1} 0 1{kernel};{user};;{comm}"
     return f'{{"type": "printf", "data": "{fields}"}}\n'.encode()
 
 
@@ -196,7 +197,7 @@ ODD = (
     b'{"type": "printf", "data": null}\n',
     b'{"type": ["printf"], "data": "tick\\n"}\n',
     b'{"type": "printf", "data": "event"}\n',
-    b'{"type": "printf", "data": "event 1 2 3 4 5 6 7 8"}\n',
+    b'{"type": "printf", "data": "event 1 2 3 4 5 6 7 8 9"}\n',
     event(1 << 64, 1, 1 << 64),
     event(10**25, 1, 1),
 )
@@ -227,7 +228,7 @@ def test_more_stacks_than_are_kept_are_counted(monkeypatch: pytest.MonkeyPatch) 
 def test_single_events_are_told_at_most_at_their_rate() -> None:
     messages = told(feed(events=1), [event(7_000_000, number, 7_000_000 * number) for number in range(1, 51)])
     assert [kind for kind, _ in messages].count("event") < 50
-    assert [said for kind, said in messages if kind == "processes"] == [[GONE]]
+    assert [said for kind, said in messages if kind == "processes"] == [[[GONE]]]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,17 @@ from typing import NamedTuple
 
 import pytest
 from pgo_agent.errors import ToolFailed
-from pgo_agent.latency import TRACKERS, Happening, Recorder, Session, StackNamer, Tick, TrackerSettings
+from pgo_agent.latency import (
+    TRACKERS,
+    Happening,
+    Recorder,
+    Session,
+    StackNamer,
+    Tick,
+    TrackerBackend,
+    TrackerSettings,
+    tracker_backends,
+)
 
 from tests.agent.backends.test_backends import needs_root
 from tests.agent.busy import needs_gcc
@@ -285,6 +295,30 @@ def test_a_control_group_is_that_of_proc_or_its_folder(binary: Path, cgroup: Pat
                 assert {sample.labels["pid"] for sample in found} == {inside.pid}
 
 
+@pytest.mark.parametrize("backend", tracker_backends().values(), ids=lambda backend: backend.name)
+def test_a_wait_right_before_a_process_ends_has_its_stack_or_is_counted(
+    binary: Path, backend: TrackerBackend
+) -> None:
+    """A process that was forked has its parent's map; of one that runs a program, nobody could read it."""
+    settings = {"threshold": "5ms", "comms": [NAME]}
+    with tracking("offcpu", settings, backend) as (session, recorder):
+        with waiting(binary, "brief") as server:
+            found = wait_for_samples(recorder, lambda one: "sleep_seven" in one.functions)
+            assert all("wait_in_a_child" in one.functions for one in found)
+            assert server.pid not in {one.labels["pid"] for one in found}
+            session.flush()
+        assert recorder.counts.as_json()["lost_stacks"] < 0.1 * recorder.counts.as_json()["reported"]
+        with waiting(binary, "run"):
+            wait_until(lambda: recorder.counts.as_json()["lost_stacks"] > 20)
+    counts = recorder.counts.as_json()
+    unknown = [
+        one
+        for one in samples_of(recorder.profile())
+        if one.labels.get("operation") == "blocked" and "main" not in one.functions
+    ]
+    assert counts["lost_stacks"] == pytest.approx(sum(one.events for one in unknown), rel=0.2)
+
+
 class Heard:
     """A listener that keeps single events."""
 
@@ -294,7 +328,7 @@ class Heard:
         self.skipped = 0
         self.heard = threading.Event()
 
-    def add_processes(self, pids: Iterable[int]) -> None:
+    def add_processes(self, families: Iterable[Sequence[int]]) -> None:
         pass
 
     def add_tick(self, tick: Tick) -> None:

@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -178,6 +179,17 @@ static void spin_on_one_cpu(void) {
     setpriority(PRIO_PROCESS, 0, 19);
 }
 
+NAMED void wait_in_a_child(char *program) {
+    if (fork() == 0) {
+        if (program)
+            execl(program, program, "once", (char *)0);
+        sleep_seven();
+        _exit(0);
+    }
+    wait(0);
+    done++;
+}
+
 int main(int count, char **arguments) {
     const char *way = arguments[1];
     int file = count > 2 ? open(arguments[2], O_RDWR | O_CREAT, 0600) : -1, from = -1, to = -1;
@@ -200,7 +212,8 @@ int main(int count, char **arguments) {
         listener = listening(SOCK_STREAM);
         pthread_create(&helper, 0, accept_late, &listener);
     }
-    puts("waits");
+    if (strcmp(way, "once"))
+        puts("waits");
     fflush(stdout);
     if (!strcmp(way, "storm")) { /* once, when a line is read, and then nothing */
         getchar();
@@ -212,6 +225,12 @@ int main(int count, char **arguments) {
     for (;;) {
         if (!strcmp(way, "sleep"))
             sleep_seven();
+        else if (!strcmp(way, "brief") || !strcmp(way, "run")) /* each wait in a process of its own */
+            wait_in_a_child(!strcmp(way, "run") ? arguments[0] : 0);
+        else if (!strcmp(way, "once")) {
+            sleep_seven();
+            _exit(0);
+        }
         else if (!strcmp(way, "ages"))
             sleep_for_ages();
         else if (!strcmp(way, "futex")) {

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import shutil
-import subprocess
-import sys
-import time
+from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -18,7 +15,6 @@ from pgo_agent.native.memory_maps import MemoryMaps
 from pgo_agent.native.recording import Frame
 
 from tests.agent.busy import build, needs_gcc, running
-from tests.cpu_meter import children_of
 
 
 @pytest.fixture
@@ -31,6 +27,11 @@ def code_of(pid: int, binary: Path) -> int:
     text = Path(f"/proc/{pid}/maps").read_text()
     (start,) = re.findall(rf"^(\w+)-\w+ r-xp .*{re.escape(str(binary))}", text, flags=re.MULTILINE)
     return int(start, 16)
+
+
+def unused_pids() -> Iterator[int]:
+    """Yield pids that no process has."""
+    return (pid for pid in range(2, 1 << 22) if not Path(f"/proc/{pid}").exists())
 
 
 @needs_gcc
@@ -81,32 +82,39 @@ def test_a_binary_that_was_replaced_has_the_build_id_of_what_runs(binary: Path) 
 
 
 @needs_gcc
-def test_a_process_that_has_ended_has_the_layout_of_its_server(binary: Path) -> None:
-    with running(binary, "forks") as server:
-        start = code_of(server.pid, binary)
-        unseen = next(of for of in range(2, 1 << 22) if not Path(f"/proc/{of}").exists())
-
-        def frame_after_a_look() -> Frame:
-            layouts = MemoryMaps()
-            for child in children_of(server.pid):
-                layouts.read(child)
-            (frame,) = layouts.frames(unseen, (), (start + 0x200,))
-            return frame
-
-        deadline = time.monotonic() + 60
-        while (frame := frame_after_a_look()).mapping is None:  # no child was running, or it ended too early
-            assert time.monotonic() < deadline
-    assert frame.mapping.start == start
+def test_a_process_that_has_ended_has_the_layout_of_the_one_that_it_was_forked_from(binary: Path) -> None:
+    """Each of two servers has processes of its own, one of them forked by another that has ended."""
+    with running(binary) as first, running(binary) as second:
+        layouts = MemoryMaps()
+        ended = unused_pids()
+        starts: dict[int, int] = {}
+        for server in (first, second):
+            child, grandchild = next(ended), next(ended)
+            layouts.read(child, server.pid)
+            layouts.read(grandchild, child, server.pid)
+            starts |= dict.fromkeys((child, grandchild), code_of(server.pid, binary))
+    for pid, start in starts.items():
+        (frame,) = layouts.frames(pid, (), (start + 0x200,))
+        assert frame.mapping is not None
+        assert frame.mapping.file == str(binary)
+        assert not layouts.is_lost(pid, (), (start,))
 
 
 @needs_gcc
-def test_without_a_server_nothing_is_made_up(binary: Path) -> None:
+def test_of_a_process_that_is_not_known_nothing_is_made_up(binary: Path) -> None:
     with running(binary) as process:
         layouts = MemoryMaps()
         layouts.read(process.pid)
         start = code_of(process.pid, binary)
-        unseen = next(of for of in range(2, 1 << 22) if not Path(f"/proc/{of}").exists())
-        assert layouts.frames(unseen, (), (start,)) == (Frame(start, None, ""),)
+        ended = unused_pids()
+        first, second = next(ended), next(ended)
+        layouts.read(first, second)
+        layouts.read(second, first)  # the numbers came back
+        for pid in (first, next(ended)):
+            assert layouts.frames(pid, (), (start,)) == (Frame(start, None, ""),)
+            assert layouts.is_lost(pid, (), (start,))
+            assert layouts.is_lost(pid, (), ())
+            assert not layouts.is_lost(pid, (1 << 63,), ())  # as a thread of the kernel
 
 
 def test_a_file_that_is_called_as_a_line_looks_is_no_code(tmp_path: Path) -> None:
@@ -118,37 +126,6 @@ def test_a_file_that_is_called_as_a_line_looks_is_no_code(tmp_path: Path) -> Non
         layouts.read(os.getpid())
         assert "r-xp 0 00:00 1 [vdso]" in Path("/proc/self/maps").read_text()
         assert layouts.frames(os.getpid(), (), (0x18,)) == (Frame(0x18, None, ""),)
-
-
-FORKS = """
-import os, sys
-for _ in range(int(sys.argv[1])):
-    if os.fork():
-        os.wait()
-        os._exit(0)
-print(os.getpid(), flush=True)
-sys.stdin.read()
-"""
-
-
-def test_any_number_of_forks_is_looked_at() -> None:
-    """A process that forks a process that forks: each has its parent's maps."""
-    command = (sys.executable, "-c", FORKS, "60")
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        last = int(process.stdout.readline())
-        allowed = sys.getrecursionlimit()
-        layouts = MemoryMaps()
-        sys.setrecursionlimit(len(inspect.stack()) + 50)
-        try:
-            layouts.read(last)
-        finally:
-            sys.setrecursionlimit(allowed)
-        text = Path(f"/proc/{process.pid}/maps").read_text()
-        process.communicate()
-    (start,) = re.findall(r"^(\w+)-\w+ r-xp .*/libc\.so", text, flags=re.MULTILINE)
-    (frame,) = layouts.frames(process.pid, (), (int(start, 16),))
-    assert frame.mapping is not None  # so the map of the first process was read, too
 
 
 def test_the_kernel_is_said_once_and_its_callers_are_calls() -> None:

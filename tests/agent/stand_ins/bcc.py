@@ -4,6 +4,7 @@ Each line of the file `BCC_HAPPENS` is a JSON object; those of a tracker are han
 
     {"what": "begin", ...}   it begins: `id`, `comm`, `pid`, `thread`, `kernel`, `user`; maybe `ago` (ns)
     {"what": "end", ...}     it is over after a `delay` (ns), on a `cpu`; it may never have begun
+    {"what": "fork", ...}    a process `pid` is forked from `parent`
     {"what": "sample", ...}  a thread is sampled: `comm`, `pid`, `thread`, `kernel`, `user`
     {"what": "lose"}         a sample is lost
 """
@@ -117,6 +118,7 @@ class BPF:
             "processes": _Table(_U32, ctypes.c_uint8),
             "comms": _Table(_Key, ctypes.c_uint8),
             "cgroups": _Table(_U64, ctypes.c_uint8),
+            "forked": _Table(_U32, _U32),
             "entries": _Table(_Key, _Entry),
             "stacks": _Table(_Key, bytes),
             "counted": [[_Counted() for _ in range(_CPUS)]],
@@ -166,6 +168,10 @@ class BPF:
         sizes = (8 * len(of.kernel) or -14, 8 * len(of.user) or -14)
         head = struct.pack("=II16sqq", of.pid, of.thread, of.comm.encode(), *sizes)
         self._ring.records.append(head + b"".join(parts))
+
+    def _fork(self, of: SimpleNamespace) -> None:
+        assert "note_fork(" in self._text
+        self._tables["forked"][_U32(of.pid)] = _U32(of.parent)
 
     def _lose(self, _: SimpleNamespace) -> None:
         self._tables["lost"][0].value += 1

@@ -50,7 +50,7 @@ tracepoint:block:block_rq_issue /@on == 1 && WANTED/ {
     if (@start[args->dev, args->sector, args->rwbs] != 0) {
         @missed = count();
     }
-    @kept[args->dev, args->sector, args->rwbs] = (pid, kstack(perf), ustack(perf), tid, comm);
+    @kept[args->dev, args->sector, args->rwbs] = (pid, kstack(perf), ustack(perf), tid, comm, PARENT);
     @start[args->dev, args->sector, args->rwbs] = nsecs;
     if (@start[args->dev, args->sector, args->rwbs] == 0) {
         @table_full = count();
@@ -64,7 +64,8 @@ tracepoint:block:block_rq_complete {
         MEASURE
         if ($delay >= THRESHOLD) {
             printf(EVENT, COUNTED, @kept[args->dev, $sector, args->rwbs].0,
-                @kept[args->dev, $sector, args->rwbs].3, args->dev, 0,
+                @kept[args->dev, $sector, args->rwbs].5, @kept[args->dev, $sector, args->rwbs].3,
+                args->dev, 0,
                 @kept[args->dev, $sector, args->rwbs].1, @kept[args->dev, $sector, args->rwbs].2,
                 args->rwbs, @kept[args->dev, $sector, args->rwbs].4);
         }
@@ -137,7 +138,7 @@ tracepoint:irq:irq_handler_exit {
     if ($start != 0) {
         MEASURE
         if ($delay >= THRESHOLD) {
-            printf(EVENT, COUNTED, pid, tid, args->irq, 0, kstack(perf), ustack(perf),
+            printf(EVENT, COUNTED, pid, PARENT, tid, args->irq, 0, kstack(perf), ustack(perf),
                 @kept[cpu, args->irq], comm);
         }
         delete(@start[cpu, args->irq]);
@@ -195,7 +196,7 @@ tracepoint:irq:softirq_exit {
     if ($start != 0) {
         MEASURE
         if ($delay >= THRESHOLD) {
-            printf(EVENT, COUNTED, pid, tid, args->vec, 0, kstack(perf), ustack(perf), "", comm);
+            printf(EVENT, COUNTED, pid, PARENT, tid, args->vec, 0, kstack(perf), ustack(perf), "", comm);
         }
         delete(@start[cpu, args->vec]);
     }

@@ -145,7 +145,8 @@ tracepoint:sched:sched_switch /@on == 1/ {
         if (@start[args->prev_pid] != 0) {
             @missed = count();
         }
-        @kept[args->prev_pid] = (pid, kstack(perf), ustack(perf), (args->prev_state & 0xff) != 0 ? 1 : 2);
+        @kept[args->prev_pid] = (pid, kstack(perf), ustack(perf), (args->prev_state & 0xff) != 0 ? 1 : 2,
+            PARENT);
         @start[args->prev_pid] = nsecs;
         if (@start[args->prev_pid] == 0) {
             @table_full = count();
@@ -155,8 +156,9 @@ tracepoint:sched:sched_switch /@on == 1/ {
     if ($start != 0) {
         MEASURE
         if ($delay >= THRESHOLD) {
-            printf(EVENT, COUNTED, @kept[args->next_pid].0, args->next_pid, 0, @kept[args->next_pid].3,
-                @kept[args->next_pid].1, @kept[args->next_pid].2, "", args->next_comm);
+            printf(EVENT, COUNTED, @kept[args->next_pid].0, @kept[args->next_pid].4, args->next_pid, 0,
+                @kept[args->next_pid].3, @kept[args->next_pid].1, @kept[args->next_pid].2, "",
+                args->next_comm);
         }
         delete(@start[args->next_pid]);
         delete(@kept[args->next_pid]);
@@ -214,7 +216,7 @@ tracepoint:sched:sched_switch /@on == 1/ {
         if (@start[args->prev_pid] != 0) {
             @missed = count();
         }
-        @kept[args->prev_pid] = (pid, kstack(perf), ustack(perf));
+        @kept[args->prev_pid] = (pid, kstack(perf), ustack(perf), PARENT);
         @start[args->prev_pid] = 1;
         if (@start[args->prev_pid] == 0) {
             @table_full = count();
@@ -224,7 +226,7 @@ tracepoint:sched:sched_switch /@on == 1/ {
     if ($start > 1) {
         MEASURE
         if ($delay >= THRESHOLD) {
-            printf(EVENT, COUNTED, @kept[args->next_pid].0, args->next_pid, 0, 0,
+            printf(EVENT, COUNTED, @kept[args->next_pid].0, @kept[args->next_pid].3, args->next_pid, 0, 0,
                 @kept[args->next_pid].1, @kept[args->next_pid].2, "", args->next_comm);
         }
         delete(@start[args->next_pid]);

@@ -61,7 +61,7 @@ tracepoint:raw_syscalls:sys_exit {
     if ($start != 0) {
         MEASURE
         if ($delay >= THRESHOLD) {
-            printf(EVENT, COUNTED, pid, tid, args->id, 0, kstack(perf), ustack(perf), "", comm);
+            printf(EVENT, COUNTED, pid, PARENT, tid, args->id, 0, kstack(perf), ustack(perf), "", comm);
         }
         delete(@start[tid]);
     }
