@@ -85,9 +85,9 @@ EVENTS: Mapping[str, str] = {
     # backends
     "sampling": "The profiler has begun to sample, for this many seconds.",
     "samples lost": "bcc couldn't keep this many samples.",
-    "stacks lost": "This many of the samples have no functions: the kernel gave no stack, or the process ended"
-    " before its memory map could be read. [What is sampled](../compute-profiler.md#what-is-sampled) says which"
-    " these are.",
+    "stacks lost": "This many of the samples have no functions: the kernel gave no stack, or the process"
+    " ended before its memory map could be read, as [What is sampled](../compute-profiler.md#what-is-sampled)"
+    " says.",
     # latency, serve
     "listening": "`pgo-agent serve` answers at this address.",
     "capture failed": "A request for a profile got none, and was answered with 500.",

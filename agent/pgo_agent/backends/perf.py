@@ -47,7 +47,9 @@ class Perf:
             for sample in samples
             if sample.process in request.names
         )
-        return Recording.from_samples(began, lasted, request.period, kept)
+        recording = Recording.from_samples(began, lasted, request.period, kept)
+        lost = sum(count for stack, (count, _) in recording.stacks.items() if not stack.frames)
+        return replace(recording, lost_stacks=lost)
 
     def obstacles(self) -> list[str]:
         """Return the obstacles, as `Backend` documents."""
