@@ -84,7 +84,8 @@ A refusal carries the HTTP status that the client gets:
         ├── FolderUnusable
         ├── StorageUnusable
         ├── CatalogUnreadable
-        │   └── CatalogInUse
+        │   ├── CatalogInUse
+        │   └── CatalogUnreachable
         ├── CatalogUnavailable
         ├── BackupUnusable
         ├── TracesUnreadable
@@ -419,7 +420,7 @@ class IncomingFull(Refusal, status=503, retry_seconds=5):
 
 
 class NotReady(Refusal, status=503, retry_seconds=5):
-    """The server has started, and is still comparing its catalog with the blobs on disk."""
+    """The server has started, and still waits for its catalog, or compares it with the blobs on disk."""
 
 
 class Stopping(Refusal, status=503, retry_seconds=5):
@@ -510,6 +511,10 @@ class CatalogUnreadable(CannotStart):
 
 class CatalogInUse(CatalogUnreadable):
     """Another process has the catalog to itself."""
+
+
+class CatalogUnreachable(CatalogUnreadable):
+    """The catalog's database is down, refuses connections, or doesn't answer; it may come back."""
 
 
 class CatalogUnavailable(CannotStart):

@@ -62,8 +62,9 @@ EVENTS: Mapping[str, str] = {
     "check found": "What [`pgo-collector check`](../operations.md#check) says of the settings, of the files"
     " that they name, or of the disk: `detail` is what is wrong with the `part`, `fix` what to do. The server"
     " runs all the same.",
-    "waiting for catalog": "Another collector uses the catalog alone: it compares the stored profiles with"
-    " it, or can't share it (see `reason`). The start goes on when it has ended.",
+    "waiting for catalog": "The catalog's database can't be reached, or refuses the connection; or another"
+    " collector uses the catalog alone, since it compares the stored profiles with it, or can't share it. The"
+    " start goes on when that is over. Each `reason` is logged once.",
     "request": "A request has ended. [Operations](../operations.md#what-the-logs-say) lists the fields.",
     "unexpected error": "A fault of the collector, with its traceback. Please report it.",
     "requests refused": "Requests or connections beyond the bounds on connections and heads were refused."

@@ -78,7 +78,8 @@ class Database(Protocol):
     def open(self) -> None:
         """Make the tables those of this version: by steps, or by replacing them.
 
-        Raises CatalogInUse if another process has the catalog to itself, and CatalogUnreadable.
+        Raises CatalogInUse if another process has the catalog to itself, CatalogUnreachable if the database
+        is down, and CatalogUnreadable. It may be called again after the first two.
         """
 
     def share(self) -> None:

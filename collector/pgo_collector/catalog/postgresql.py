@@ -39,7 +39,7 @@ from pgo_collector.catalog.statements import (
     trace_statements,
 )
 from pgo_collector.catalog.tables import CHANGES, KEPT, METADATA
-from pgo_collector.errors import BackupUnusable, CatalogInUse, CatalogUnreadable
+from pgo_collector.errors import BackupUnusable, CatalogInUse, CatalogUnreachable, CatalogUnreadable
 
 T = TypeVar("T")
 # How long a server that starts, or lost its connection, waits for the lock of one that is just ending.
@@ -252,11 +252,13 @@ class PostgreSQL:
             engine.dispose()
 
     def _unreadable(self, error: sa.exc.SQLAlchemyError) -> CatalogUnreadable:
-        if fault_of(error) is Fault.IN_USE:
+        fault = fault_of(error)
+        if fault is Fault.IN_USE:
             return CatalogInUse(
                 f"catalog {self}: another pgo-collector uses it; stop that one, or take another database"
             )
-        return CatalogUnreadable(f"catalog {self}: {getattr(error, 'orig', error)}; {self.repair}")
+        kind = CatalogUnreachable if fault in {Fault.GONE, Fault.SLOW} else CatalogUnreadable
+        return kind(f"catalog {self}: {getattr(error, 'orig', error)}; {self.repair}")
 
     def _engine(
         self, connections: int, isolation: IsolationLevel, settings: Mapping[str, str] = _NO_SETTINGS

@@ -29,7 +29,7 @@ from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.checks.data_folder import check_disk
 from pgo_collector.connections.connection import Connection, State
 from pgo_collector.connections.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
-from pgo_collector.errors import CatalogInUse
+from pgo_collector.errors import CatalogInUse, CatalogUnreachable, CatalogUnreadable
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
@@ -160,19 +160,25 @@ async def open_store(
 
 
 async def _open(database: Database, settings: Settings, progress: Progress) -> None:
-    """Open the catalog's database; wait while another collector that may share it has it to itself.
+    """Open the catalog's database; wait while it is down, or a collector that may share it has it to itself.
 
-    Raises CatalogUnreadable.
+    Each reason is logged once in a row. Raises CatalogUnreadable.
     """
+    told: CatalogUnreadable | None = None
     while True:
         try:
             return await asyncio.to_thread(database.open)
+        except CatalogUnreachable as error:
+            waiting: CatalogUnreadable = error
+            progress.begin("waiting for the catalog, which can't be reached", is_stuck=True)
         except CatalogInUse as error:
             if not settings.is_shared:
                 raise
-            reason = str(error)
-        progress.begin("waiting for the collector that compares the stored profiles with the catalog")
-        _log.info("waiting for catalog", reason=reason)
+            waiting = error
+            progress.begin("waiting for the collector that compares the stored profiles with the catalog")
+        if str(waiting) != str(told):
+            _log.warning("waiting for catalog", reason=str(waiting))
+        told = waiting
         await asyncio.sleep(_WAIT_SECONDS)
 
 

@@ -23,7 +23,7 @@ class StartGate:
     """An ASGI application that passes requests on to another one, once the store is open.
 
     Until then `/healthz` is answered, `/readyz` says how far the start is, and other requests wait. A request
-    that has waited for 20 s, or that is cancelled, is answered with 503.
+    that has waited for 20 s, or that is cancelled, is answered with 503; so are all while the start is stuck.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class StartGate:
                 return ready_answer({"start": str(self.progress)})
         # A server that stops cancels what waits for too long.
         with suppress(TimeoutError, asyncio.CancelledError):
-            async with asyncio.timeout(_WAIT_SECONDS):
+            async with asyncio.timeout(0 if self.progress.is_stuck else _WAIT_SECONDS):
                 await self._is_decided.wait()
         if self._app is not None:
             return None

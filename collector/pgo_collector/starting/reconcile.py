@@ -36,19 +36,20 @@ _log = structlog.get_logger()
 class Progress:
     """The progress of a start: its present step, and how many of a total are done; the total is 0 if unknown.
 
-    Other threads may read it at any time.
+    It is stuck while it waits for what may be away for long. Other threads may read it at any time.
     """
 
     step: str = "opening the catalog"
     done: int = 0
     total: int = 0
+    is_stuck: bool = False
 
     def __str__(self) -> str:
         return f"{self.step}: {self.done:,} of {self.total:,}" if self.total else self.step
 
-    def begin(self, step: str, total: int = 0) -> None:
+    def begin(self, step: str, total: int = 0, *, is_stuck: bool = False) -> None:
         """Begin the next step."""
-        self.step, self.done, self.total = step, 0, total
+        self.step, self.done, self.total, self.is_stuck = step, 0, total, is_stuck
 
     def advance(self, count: int = 1) -> None:
         """Count this number as done."""

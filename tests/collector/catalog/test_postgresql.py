@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from pgo_collector.catalog.catalog import Catalog
@@ -22,7 +23,7 @@ from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import BlobName, Identity, Series
 
-from tests.catalogs import Schemas
+from tests.catalogs import Files, Schemas
 from tests.collector.http.test_routes import assert_problem
 from tests.faults.stacks import profile_of, tally
 from tests.interop.postgres_cluster import MISSING, Cluster, Installation, installed_postgres
@@ -105,6 +106,50 @@ def test_a_database_that_is_gone_is_told_from_one_that_is_slow(
             for name in ("a", "b", "new"):
                 assert server.submit(profile_of(name)).status_code == 204
             assert tally(server.merge().content) == {"a": 1, "b": 1, "new": 1}
+
+
+def assert_waits(server: Server, reason: str) -> None:
+    """Check that a server that starts says what it waits for, and lets no request wait for it."""
+    server.listen()
+    assert reason in server.wait_for_log("waiting for catalog")["reason"]
+    assert server.client.get("/healthz").status_code == 200
+    unready = server.client.get("/readyz")
+    assert unready.status_code == 503
+    assert unready.json()["fails"] == {"start": "waiting for the catalog, which can't be reached"}
+    began = time.monotonic()
+    for answer in (server.submit(profile_of("early")), server.merge()):
+        assert_problem(answer, 503)
+        assert answer.headers["Retry-After"] == "5"
+        assert answer.json()["detail"].endswith("waiting for the catalog, which can't be reached")
+    assert time.monotonic() - began < 20  # each would wait for so long for a start that goes on
+
+
+def test_a_collector_that_starts_while_it_is_down_waits_for_it(
+    installation: Installation, tmp_path: Path
+) -> None:
+    url = f"postgresql://postgres@127.0.0.1:{installation.port}/postgres"
+    with collector(tmp_path / "home", installation.port, PGOF_CATALOG=url) as server:
+        server.catalogs = Files()  # which asks no database for a schema
+        assert_waits(server, "start PostgreSQL, let this user in, or correct PGOF_CATALOG")
+        assert server.stop() == 0
+        assert_waits(server, "start PostgreSQL")
+        with installation.running():
+            server.wait_for_log("serving")
+            assert server.submit(profile_of("a")).status_code == 204
+            assert fails(server) == {}
+            assert tally(server.merge().content) == {"a": 1}
+            assert len(server.events("waiting for catalog")) == 1  # it was asked each second
+
+
+def test_a_database_that_is_not_made_yet_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    """So is one that refuses the user: libpq doesn't tell these from one that is down."""
+    at = f"postgresql://postgres@127.0.0.1:{cluster.port}"
+    with collector(tmp_path / "home", cluster.port, PGOF_CATALOG=f"{at}/later") as server:
+        assert_waits(server, 'database "later" does not exist')
+        with psycopg.connect(f"{at}/postgres", autocommit=True) as connection:
+            connection.execute("CREATE DATABASE later")
+        server.wait_for_log("serving")
+        assert server.submit(profile_of("a")).status_code == 204
 
 
 def test_a_database_that_is_killed_is_gone_until_it_is_back(
