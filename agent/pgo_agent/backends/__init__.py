@@ -4,21 +4,19 @@ The profilers are `bcc`, which runs `bcc_program` by a Python that has bcc, `per
 `ProfilerProcess` (`profiler_process`) is the child process of bcc or bpftrace; latency trackers run in one,
 too. A `ProcessSampler` (`process_sampler`) takes profiles of the processes that a `SamplingRequest` names.
 `backends` lists the profilers in order of preference, `probe` tries one here, and `choose` returns the first
-that works. Latency trackers, too, learn from the kernel which process forked which: by `FORKS` (`tracing`)
-or, with bpftrace, `PARENT`.
+that works. Latency trackers, too, learn from the kernel which process forked which: by
+`forks_program` (`forks`) or, with bpftrace, `PARENT`.
 """
 
 from pgo_agent.backends.backend import Backend, SamplingRequest
 from pgo_agent.backends.bcc import Bcc
 from pgo_agent.backends.bpftrace import PARENT, Bpftrace
+from pgo_agent.backends.forks import forks_program
 from pgo_agent.backends.perf import Perf
 from pgo_agent.backends.process_sampler import ProcessSampler, backends, choose, probe
 from pgo_agent.backends.profiler_process import ProfilerProcess
-from pgo_agent.backends.tracing import FORK_EVENTS, FORKS
 
 __all__ = [
-    "FORKS",
-    "FORK_EVENTS",
     "PARENT",
     "Backend",
     "Bcc",
@@ -29,5 +27,6 @@ __all__ = [
     "SamplingRequest",
     "backends",
     "choose",
+    "forks_program",
     "probe",
 ]

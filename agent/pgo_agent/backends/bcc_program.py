@@ -24,7 +24,7 @@ from bcc import BPF, PerfSWConfig, PerfType  # type: ignore[import-not-found] # 
 
 # This file is run apart from its package, whose folder Python doesn't search.
 sys.path.append(str(Path(__file__).parent))
-from tracing import FORK_EVENTS, FORKS, family, missing, mount_tracing  # type: ignore[import-not-found]
+from forks import family, forks_program  # type: ignore[import-not-found]
 
 _DEPTH = 127  # the kernel's own bound, kernel.perf_event_max_stack
 _DRAIN_SECONDS = 0.1
@@ -65,13 +65,6 @@ int on_sample(struct bpf_perf_event_data *context) {
     sample->user_bytes = bpf_get_stack(context, sample->user, sizeof(sample->user), BPF_F_USER_STACK);
     if (samples.ringbuf_output(sample, sizeof(*sample), BPF_RB_NO_WAKEUP))
         lost.increment(zero);
-    return 0;
-}
-"""
-
-_ON_FORK = """
-TRACEPOINT_PROBE(sched, sched_process_fork) {
-    note_fork(args->child_pid);
     return 0;
 }
 """
@@ -153,10 +146,9 @@ def main() -> None:
     frequency, names = int(sys.argv[1]), [name.encode(errors="surrogateescape") for name in sys.argv[2:]]
     wanted = " || ".join(f"({_condition(name)})" for name in names)
     text = _TEXT.replace("WANTED", wanted).replace("DEPTH", str(_DEPTH))
-    mount_tracing()
-    knows_forks = not missing(FORK_EVENTS)
-    bpf = BPF(text=FORKS + _ON_FORK + text if knows_forks else text)
-    counts = _Counts(frozenset(names), bpf["forked"] if knows_forks else None)
+    forks = forks_program()
+    bpf = BPF(text=forks + text)
+    counts = _Counts(frozenset(names), bpf["forked"] if forks else None)
     bpf["samples"].open_ring_buffer(counts.add)
     bpf.attach_perf_event(
         ev_type=PerfType.SOFTWARE,

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pgo_agent.backends import FORK_EVENTS, FORKS, Bcc
+from pgo_agent.backends import Bcc, forks_program
 from pgo_agent.latency.settings import TrackerSettings
 from pgo_agent.latency.trackers import Tracker
 
 _PROGRAM = Path(__file__).with_name("latency_program.py")
 _COMMON = Path(__file__).parent / "bpf" / "common.c"
+_FORK = "sched:sched_process_fork"  # which common.c needs
 # Sizes that the C programs name.
 _SIZES = {
     "KERNEL_DEPTH": 64,
@@ -39,9 +40,11 @@ class BccTrackers:
 
     def feed(self, tracker: Tracker, settings: TrackerSettings) -> BccFeed:
         """Return the feed of a tracker; bcc refuses none."""
+        forks = forks_program()
         setup = {
-            "text": program_of(tracker),
-            "tracepoints": (*FORK_EVENTS, *tracker.tracepoints),
+            "text": forks + program_of(tracker),
+            "knows_forks": bool(forks),
+            "tracepoints": (_FORK, *tracker.tracepoints),
             "own": os.getpid(),
             "depths": [_SIZES["KERNEL_DEPTH"], _SIZES["USER_DEPTH"]],
             "interrupts": tracker.uses_interrupts,
@@ -56,7 +59,7 @@ class BccTrackers:
 
 def program_of(tracker: Tracker) -> str:
     """Return the text of the C program of a tracker."""
-    text = FORKS + _COMMON.read_text() + tracker.program
+    text = _COMMON.read_text() + tracker.program
     return re.sub(rf"\b({'|'.join(_SIZES)})\b", lambda found: str(_SIZES[found[0]]), text)
 
 

@@ -1,8 +1,9 @@
 """Track latencies with bcc until SIGINT: the child process of `BccFeed`, run by the Python that has bcc.
 
-The first line of its input is a JSON object: the C `text`, the `tracepoints` that it uses, `own` processes,
-`depths` of stacks, `settings`, and what `Tracker` documents of this one: whether it asks for `interrupts`,
-`waking`, `filtered_at_end`, `not_counted` and `forgotten_after`. Each line after that is a command:
+The first line of its input is a JSON object: the C `text`, whether that `knows_forks`, the `tracepoints` that
+it uses, `own` processes, `depths` of stacks, `settings`, and what `Tracker` documents of this one: whether it
+asks for `interrupts`, `waking`, `filtered_at_end`, `not_counted` and `forgotten_after`. Each line after that
+is a command:
 
     ["set", settings]      change the threshold, the timeout or the filters
     ["in_flight"]          ask for what is in flight
@@ -39,9 +40,10 @@ from bcc import BPF, utils  # type: ignore[import-not-found] # only the distribu
 
 # This file is run apart from its package, whose folders Python doesn't search.
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backends")]
+from forks import family  # type: ignore[import-not-found]
 from processes import cgroup_id_of, cgroup_ids, pids_of, skipped_runs  # type: ignore[import-not-found]
-from tracing import family, missing, mount_tracing  # type: ignore[import-not-found]
 
+_TRACING = Path("/sys/kernel/tracing")
 _DRAIN_SECONDS = 0.1
 _TICK_SECONDS = 1.0
 _LATE_SECONDS = 0.5  # between two looks for what is over the timeout
@@ -53,10 +55,29 @@ _PROCESS_FILTERS = {"pids", "executables"}
 _FILTERS = _PROCESS_FILTERS | {"comms", "cgroups"}
 # The counters of the C program, in its order.
 _COUNTERS = ("seen", "reported", "table_full", "ring_full", "lost_stacks", "missed")
+_NEW_NAMESPACE, _PRIVATE, _RECURSIVE = 0x20000, 1 << 18, 0x4000  # CLONE_NEWNS, MS_PRIVATE, MS_REC
 _PERF_EVENT_OPEN, _ENABLE = 298, 0x2400
 # struct event of the C program, up to the addresses of its stack; and struct stack.
 _EVENT = struct.Struct("=QQQ16s16sIIII")
 _STACK = struct.Struct("=qq16sII")
+
+
+def _mount_tracing() -> None:
+    """Mount tracefs for this process only, if it isn't mounted. If that isn't allowed, `_missing` says so."""
+    if (_TRACING / "events").is_dir():
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_NAMESPACE) == 0:
+        libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None)
+        libc.mount(b"tracefs", bytes(_TRACING), b"tracefs", 0, None)
+
+
+def _missing(tracepoints: list[str]) -> str:
+    """Return what keeps these tracepoints from being used, "" if nothing does."""
+    if not (_TRACING / "events").is_dir():
+        return f"tracefs is not mounted: mount -t tracefs tracefs {_TRACING}"
+    gone = [name for name in tracepoints if not (_TRACING / "events" / name.replace(":", "/")).is_dir()]
+    return f"this kernel has no tracepoint {' or '.join(gone)}" if gone else ""
 
 
 class _Interrupts:
@@ -105,6 +126,7 @@ class _Tracker:
         self._stack_size = _STACK.size + self._kernel_bytes + self._user_bytes
         self._own = setup["own"]
         self._bpf = BPF(text=setup["text"])
+        self._forked = self._bpf["forked"] if setup["knows_forks"] else None
         ctypes.CDLL(None).malloc_trim(0)  # the compiler has freed 25 MiB
         self._waking, self._is_at_wakers = setup["waking"], False
         self._aggregate = _Aggregate()
@@ -193,8 +215,7 @@ class _Tracker:
         new = self._aggregate.processes - self._announced
         if new:
             self._announced |= new
-            forked = self._bpf["forked"]
-            _print_list("processes", [[*family(forked, pid)] for pid in new])
+            _print_list("processes", [[*family(self._forked, pid)] for pid in new])
 
     def _add(self, _context: Any, at: int, size: int) -> None:
         record = ctypes.string_at(at, size)
@@ -424,8 +445,8 @@ def main() -> None:
         stopped = True
 
     signal.signal(signal.SIGINT, stop)
-    mount_tracing()
-    if obstacle := missing(setup["tracepoints"]):
+    _mount_tracing()
+    if obstacle := _missing(setup["tracepoints"]):
         sys.exit(obstacle)
     tracker = _Tracker(setup)
     _print_list("started")

@@ -9,12 +9,12 @@ from threading import Event
 from typing import Any
 
 import pytest
-from pgo_agent.backends import FORK_EVENTS, Bcc, ProcessSampler
+from pgo_agent.backends import Bcc, ProcessSampler
 from pgo_agent.errors import NoSamples
 from pgo_agent.native.elf import Elf
 
 from tests.agent.serving import parsed
-from tests.agent.stand_ins.tools import StandInKernel, use_stand_ins
+from tests.agent.stand_ins.tools import StandInKernel, needs_btf, use_stand_ins
 
 SECONDS = 0.5
 GONE = 4_000_000  # a pid that no process has
@@ -83,12 +83,13 @@ def test_samples_of_a_process_become_a_profile_with_its_lines(kernel: StandInKer
     assert main.has_line_numbers
 
 
+@needs_btf
 def test_processes_that_have_ended_have_the_functions_of_the_one_that_each_was_forked_from(
     kernel: StandInKernel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two servers run: one is this process. Of the other's, and of no server's, nothing is made up."""
     address, _ = own_code()
-    kernel.has(FORK_EVENTS).happens(
+    kernel.happens(
         *(
             fork(GONE, os.getpid()),
             fork(GONE + 2, GONE + 1),
@@ -104,7 +105,7 @@ def test_processes_that_have_ended_have_the_functions_of_the_one_that_each_was_f
     assert "stacks lost: count=2 samples=4" in caplog.text
 
 
-def test_without_tracepoints_samples_are_taken_and_stacks_that_are_lost_counted(
+def test_without_forks_samples_are_taken_and_stacks_that_are_lost_counted(
     kernel: StandInKernel,
 ) -> None:
     address, _ = own_code()

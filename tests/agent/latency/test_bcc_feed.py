@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pgo_agent.backends import FORK_EVENTS
 from pgo_agent.errors import ToolFailed
 from pgo_agent.latency import TRACKERS, Recorder, Session, TrackerSettings
 from pgo_agent.latency.bcc_feed import BccTrackers
@@ -17,9 +16,10 @@ from pgo_agent.latency.tick import Happening
 
 from tests.agent.backends.test_bcc import own_code
 from tests.agent.latency.waiting import MS, samples_of, wait_until
-from tests.agent.stand_ins.tools import StandInKernel, use_stand_ins
+from tests.agent.stand_ins.tools import StandInKernel, needs_btf, use_stand_ins
 from tests.forked import NO_CONSTANTS, Constants
 
+FORK = "sched:sched_process_fork"
 SHOP, BANK = 4_000_000, 4_000_100  # pids that no processes have
 SCHEDULE, UNIX = 0xFFFF_0000_0000_0010, 0xFFFF_0000_0000_0020  # of the stand-in's kernel
 
@@ -80,7 +80,7 @@ class Tracking:
     def __init__(
         self, kernel: StandInKernel, tracker: str, settings: dict[str, Any], constants: Constants
     ) -> None:
-        kernel.has((*FORK_EVENTS, *TRACKERS[tracker].tracepoints))
+        kernel.has((FORK, *TRACKERS[tracker].tracepoints))
         trackers = Trackers(kernel.python(**constants))
         self.session = Session(TRACKERS[tracker], TrackerSettings.parse(settings), trackers)
         self.heard = Heard(tracker)
@@ -116,6 +116,7 @@ def track(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Track]:
         tracking.session.stop()
 
 
+@needs_btf
 def test_a_process_that_has_ended_has_the_functions_of_the_one_that_it_was_forked_from(track: Track) -> None:
     """If none of its forebears is known, or can be looked at, its stacks count as lost."""
     tracking = track("offcpu", threshold="5ms")
@@ -128,6 +129,7 @@ def test_a_process_that_has_ended_has_the_functions_of_the_one_that_it_was_forke
     assert found == {SHOP: ["sell()", "main"], BANK: [], BANK + 2: []}
 
 
+@needs_btf
 def test_all_that_happens_is_counted_once_and_has_its_stack_over_the_threshold(track: Track) -> None:
     tracking = track("offcpu", threshold="5ms")
     tracking.happens(fork(SHOP, os.getpid()))
@@ -277,7 +279,7 @@ def test_more_stacks_than_are_kept_are_counted(track: Track) -> None:
 
 
 def test_a_kernel_without_its_tracepoint_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = StandInKernel(tmp_path, monkeypatch).has(FORK_EVENTS)
+    kernel = StandInKernel(tmp_path, monkeypatch).has([FORK])
     session = Session(TRACKERS["irq"], TrackerSettings(), Trackers(kernel.python()))
     with pytest.raises(ToolFailed, match="this kernel has no tracepoint irq:irq_handler_entry or "):
         session.start()

@@ -8,12 +8,11 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from pgo_agent.backends import FORK_EVENTS
 from pgo_agent.errors import ToolFailed
 from pgo_agent.latency import TRACKERS, Monitor, TrackerSettings
 from pgo_agent.latency import monitor as monitoring
 
-from tests.agent.latency.test_bcc_feed import Heard, Trackers, begin, end
+from tests.agent.latency.test_bcc_feed import FORK, Heard, Trackers, begin, end
 from tests.agent.latency.waiting import MS, wait_until
 from tests.agent.stand_ins.tools import StandInKernel
 
@@ -22,7 +21,7 @@ SETTINGS = TrackerSettings.parse({"threshold": "1ms", "timeout": "1s"})
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_ins: None) -> StandInKernel:  # noqa: ARG001 - it sets PATH
-    return StandInKernel(tmp_path, monkeypatch).has((*FORK_EVENTS, *TRACKERS["offcpu"].tracepoints))
+    return StandInKernel(tmp_path, monkeypatch).has((FORK, *TRACKERS["offcpu"].tracepoints))
 
 
 @pytest.fixture

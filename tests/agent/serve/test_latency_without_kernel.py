@@ -8,13 +8,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from pgo_agent.backends import FORK_EVENTS
 from pgo_agent.latency import TRACKERS
 from pgo_agent.latency.bcc_feed import BccTrackers
 from pgo_agent.serve import CaptureLock, CaptureRoutes, LatencyRoutes
 from pgo_agent.serve.app import create_app
 
-from tests.agent.latency.test_bcc_feed import begin, end
+from tests.agent.latency.test_bcc_feed import FORK, begin, end
 from tests.agent.latency.waiting import MS, samples_of
 from tests.agent.stand_ins.tools import StandInKernel, use_stand_ins
 
@@ -24,7 +23,7 @@ URL = "/latency/offcpu"
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInKernel:
     use_stand_ins(monkeypatch)
-    return StandInKernel(tmp_path, monkeypatch).has((*FORK_EVENTS, *TRACKERS["offcpu"].tracepoints))
+    return StandInKernel(tmp_path, monkeypatch).has((FORK, *TRACKERS["offcpu"].tracepoints))
 
 
 def over_http(kernel: StandInKernel, ask: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:

@@ -170,7 +170,7 @@ class BPF:
         self._ring.records.append(head + b"".join(parts))
 
     def _fork(self, of: SimpleNamespace) -> None:
-        assert "note_fork(" in self._text
+        assert "forked.update(" in self._text
         self._tables["forked"][_U32(of.pid)] = _U32(of.parent)
 
     def _lose(self, _: SimpleNamespace) -> None:

@@ -17,8 +17,8 @@ assert spec
 assert spec.loader
 module: Any = module_from_spec(spec)
 spec.loader.exec_module(module)
-tracing_module: Any = sys.modules["tracing"]  # which each of the programs imports
-tracing_module.TRACING = Path(tracing)  # the kernel's own is root's
+if hasattr(module, "_TRACING"):
+    module._TRACING = Path(tracing)  # noqa: SLF001 - the kernel's own is root's
 for name, number in json.loads(constants).items():
     getattr(module, name)  # it must be there
     setattr(module, name, number)

@@ -11,6 +11,9 @@ from typing import Any, Self
 
 import pytest
 
+needs_btf = pytest.mark.skipif(
+    not Path("/sys/kernel/btf/vmlinux").exists(), reason="the kernel has no /sys/kernel/btf/vmlinux"
+)
 _FOLDER = Path(__file__).parent
 
 

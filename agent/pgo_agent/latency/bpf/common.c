@@ -323,7 +323,6 @@ static inline void end_elsewhere(struct settings *s, struct key *key) {
 TRACEPOINT_PROBE(sched, sched_process_fork) {
     u32 parent = bpf_get_current_pid_tgid() >> 32, child = args->child_pid;
     u8 one = 1;
-    note_fork(child);
     if (processes.lookup(&parent))
         processes.update(&child, &one);
     return 0;
