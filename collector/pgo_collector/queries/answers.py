@@ -43,7 +43,9 @@ class ValuesBasis(_Answer):
         )
     )
     snapshots: int = Field(description="The number of snapshots; 0 for an amount.")
-    instances: int = Field(description="The number of instances, which are the series; 0 for an amount.")
+    instances: int = Field(
+        description="The number of instances, which are the sets of labels; 0 for an amount."
+    )
     restarts: int = Field(
         description="How often a cumulative count began again; all that it has reached since then counts."
     )
@@ -86,22 +88,22 @@ def _words(basis: Basis, sample_type: ValueType) -> str:
         return ""
     hint = _MIXED if basis.is_mixed else ""
     begin, end = (format_time(nanos)[:16].replace("T", " ") for nanos in (basis.begin, basis.end))
-    of = _counted(basis.instances, "instance")
+    of = _counted(basis.instances, "set", " of labels")
     snapshots = _counted(basis.snapshots, "snapshot")
     if basis.kind == "state":
         return (
-            f"Mean over {snapshots} from {begin} to {end} UTC: the mean over time of each instance, summed"
-            f" over {of}.{hint}"
+            f"Mean over {snapshots} from {begin} to {end} UTC: the mean over time for each set of labels,"
+            f" summed over {of}.{hint}"
         )
     counted = "Allocated" if sample_type.type.startswith(b"alloc") else "Counted"
     if basis.is_since_start:
-        return f"{counted} since the start of the program: there is one snapshot of each of {of}."
+        return f"{counted} since the start of the program: there is one snapshot for each of {of}."
     restarts = f" and {_counted(basis.restarts, 'restart')}" if basis.restarts else ""
     return f"{counted} between {begin} and {end} UTC, summed over {of}, by {snapshots}{restarts}.{hint}"
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _counted(number: int, what: str, more: str = "") -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}{more}"
 
 
 class ServiceType(_Answer):

@@ -1,8 +1,9 @@
 """OTLP: the profiles of an export, in the wire of 1.8 to 1.11 → the records of pprof.
 
 The profiles of an export share a dictionary, whose entries aren't read before a profile refers to them; the
-entry 0 of a table stands for "not set". A profile is read straight from the wire and written as it is read:
-its tables are in the order of first use, and their ids count from 1. mypyc compiles this module.
+entry 0 of a table stands for "not set", but some senders have a location there. A profile is read straight
+from the wire and written as it is read: its tables are in the order of first use, and their ids count from 1.
+mypyc compiles this module.
 """
 
 from __future__ import annotations
@@ -120,6 +121,8 @@ class Conversion:
         self.sum: i64 = 0
         self.n_values: i64 = 0
         self.n_attributes: i64 = 0
+        # Whether the first location is one: 1 or 0, or -1 as long as nobody asked.
+        self.first_location: i64 = -1
         # Of the profile that is written.
         self.n_locations: i64 = 0
         self.n_mappings: i64 = 0
@@ -283,11 +286,18 @@ class Conversion:
         frames = self.frames
         kept: i64 = 0
         for k in range(n):
-            if frames[k] != 0:
+            if frames[k] != 0 or self.has_first_location():
                 tables.entry(LOCATION, frames[k])
                 frames[kept] = frames[k]
                 kept += 1
         return kept
+
+    def has_first_location(self) -> bool:
+        """Return whether the entry 0 of locations is one, which no sender should have there."""
+        if self.first_location < 0:
+            is_set = self.tables.count(LOCATION) > 0 and (self.read_location(0) > 0 or self.cells[2] != 0)
+            self.first_location = 1 if is_set else 0
+        return self.first_location == 1
 
     def weights(self) -> list[tuple[int, int, int]]:
         """Return each location that the samples have, and how much the samples weigh that have it.

@@ -23,7 +23,7 @@ MIB = 1 << 20
 MINUTE = 60 * 10**9
 BEGIN = time.time_ns() // DAY * DAY - DAY + DAY // 2
 SHOP = {"service": "shop", "type": "heap"}
-MEAN = "the mean over time of each instance, summed over 1 instance."
+MEAN = "the mean over time for each set of labels, summed over 1 set of labels."
 # The six snapshots of a process that holds 50 MiB and has allocated 60, 80, … 160 MiB.
 SNAPSHOTS = [
     heap_of(
@@ -140,7 +140,7 @@ def test_pages_say_which_it_is(fleet: Server) -> None:
         assert "Allocated between" in counted.text
         assert "Before: 60.0 MiB." in counted.text
     assert (
-        "summed over 2 instances, by 6 snapshots and 1 restart."
+        "summed over 2 sets of labels, by 6 snapshots and 1 restart."
         in visitor.page("/ui/services/two/top", type_="heap", sample_type="alloc_space").text
     )
     assert (
@@ -159,7 +159,7 @@ def test_the_overview_of_the_fleet_has_what_is_held(fleet: Server) -> None:
     assert found["functions"][0]["flat"] == 130 * MIB
     assert found["basis"]["kind"] == "state"
     assert (
-        "the mean over time of each instance, summed over 3 instances"
+        "the mean over time for each set of labels, summed over 3 sets of labels"
         in Visitor(fleet).page("/ui/", type_="heap").text
     )
 

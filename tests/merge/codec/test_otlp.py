@@ -53,6 +53,29 @@ def test_repeated_numbers_may_be_packed_or_not(stack: bytes, values: bytes) -> N
     assert values_of(converted(sample * 2, stack)) == ([[10]], [2])
 
 
+def test_the_first_location_is_read_if_a_sender_has_one_there() -> None:
+    """No sender should: the entry 0 stands for "not set"."""
+    sample = record(2, number(1, 1) + number(4, 2))
+    texts = b"".join(record(5, text) for text in (b"", b"a", b"b"))
+    stacks = record(7, b"") + record(7, record(1, b"\x00\x01\x00"))
+    counts = []
+    for first in (_LOCATION, number(2, 64), number(1, 0), b""):
+        data = (
+            sample
+            + texts
+            + b"".join((record(3, b""), record(3, _FUNCTION), record(2, first), record(2, _LOCATION), stacks))
+        )
+        tables = DictionaryTables(data, [(len(sample), len(data))], Limits())
+        conversion = Conversion(
+            tables, Limits(), lambda _: None, lambda _: 1, lambda _: (b"", -1, -1, -1, -1)
+        )
+        conversion.read_samples(0, len(sample), False)
+        conversion.begin({})
+        conversion.write_samples(0)
+        counts.append(values_of(conversion.written()))
+    assert counts == [([[2]], [3]), ([[2]], [3]), ([[2]], [1]), ([[2]], [1])]
+
+
 def test_a_sample_of_1_9_has_its_values_elsewhere() -> None:
     sample = record(2, number(1, 1) + record(2, b"\x05") + number(4, 9))
     assert values_of(converted(sample, record(1, b"\x01"), before=True)) == ([[5]], [1])

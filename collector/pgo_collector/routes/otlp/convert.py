@@ -40,10 +40,14 @@ class Reading(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The service of a profile, and the attributes of its scope."""
+    """The service of a profile, the attributes of its scope, and what tells its process from others.
+
+    The latter is empty if the labels do.
+    """
 
     service: str
     scope: Mapping[str, Value]
+    process: str
 
 
 class Converted(NamedTuple):
@@ -70,6 +74,8 @@ def _converted(profile: otlp.Profile, span: tuple[int, int], origin: Origin, rea
     joined = join(conversion, dictionary, known, origin.service, profile.time_unix_nano)
     conversion.begin(dict(joined.lines))
     types, header = pprof.Profile(), pprof.Profile(period=profile.period)
+    # The same bytes of one series and time are one profile: a string that nothing uses makes others of them.
+    conversion.text(origin.process.encode())
 
     def text(of: str) -> int:
         return conversion.text(of.encode())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from google.protobuf import json_format
@@ -223,7 +224,10 @@ class _Origins:
     def __init__(self, attributes: list[bytes], dictionary: Dictionary, options: ExportOptions) -> None:
         self._dictionary = dictionary
         self._options = options
-        self._of_resource = self._read(attributes)
+        self._of_resource = found = self._read(attributes)
+        # What else the resource has tells its process from others, whose profiles may be the same.
+        is_whole = isinstance(found, Refusal) or len(found) == len(attributes)
+        self._process = "" if is_whole else blake2b(b"\0".join(attributes), digest_size=8).hexdigest()
         # By the texts of a scope's attributes.
         self._targets: dict[tuple[tuple[str, str], ...], Target | Refusal] = {}
 
@@ -238,7 +242,9 @@ class _Origins:
         if key not in self._targets:
             self._targets[key] = self._target({**of_scope, **of_resource})
         target = self._targets[key]
-        return target if isinstance(target, Refusal) else (Origin(target.service, of_scope), target)
+        if isinstance(target, Refusal):
+            return target
+        return Origin(target.service, of_scope, self._process), target
 
     def _read(self, pairs: list[bytes]) -> dict[str, Value] | Refusal:
         try:
