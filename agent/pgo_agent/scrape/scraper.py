@@ -86,7 +86,7 @@ def summary_text(summary: Mapping[str, Any]) -> str:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """Return counts by reason as text, such as "9 ConnectError, 4 status 404"; "0" for none."""
+    """Return counts by reason as text, such as "9 no connection, 4 status 404"; "0" for none."""
     return ", ".join(f"{count} {why}" for why, count in counts.items()) or "0"
 
 
@@ -166,8 +166,10 @@ async def _fetch(
         raise ScrapeFailed(
             "timeout", f"not done {_EXTRA_SECONDS:.0f} s after the profile should be"
         ) from None
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise ScrapeFailed("no connection", str(error) or f"not within {_CONNECT_SECONDS:.0f} s") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ScrapeFailed(type(error).__name__, str(error)) from error
+        raise ScrapeFailed("no HTTP answer", str(error) or "the connection was closed") from error
 
 
 async def _get(client: httpx.AsyncClient, url: str, limit: int, body: IO[bytes]) -> None:
@@ -175,10 +177,14 @@ async def _get(client: httpx.AsyncClient, url: str, limit: int, body: IO[bytes])
     async with aclosing(await client.send(request, stream=True)) as response:
         succeeded = response.status_code == httpx.codes.OK
         # Raw bytes: a server that compresses although asked not to sends a gzipped profile, or none.
-        async for chunk in response.aiter_raw(_CHUNK):
-            body.write(chunk)
-            if body.tell() > (limit if succeeded else _LONGEST_DETAIL):
-                break
+        try:
+            async for chunk in response.aiter_raw(_CHUNK):
+                body.write(chunk)
+                if body.tell() > (limit if succeeded else _LONGEST_DETAIL):
+                    break
+        except httpx.TransportError as error:
+            came = response.num_bytes_downloaded
+            raise ScrapeFailed("the answer is cut off", f"{came:,} bytes came, and not all of it") from error
     if not succeeded:
         body.seek(0)
         begin = body.read(_LONGEST_DETAIL)

@@ -94,8 +94,9 @@ class TargetHandler(QuietHandler):
 
     def answer(self, status: int, body: bytes, **headers: str) -> None:
         self.send_response(status)
-        for header, value in ({"Content-Length": str(len(body))} | headers).items():
-            self.send_header(header.replace("_", "-"), value)
+        given = {header.replace("_", "-"): value for header, value in headers.items()}
+        for header, value in ({"Content-Length": str(len(body))} | given).items():
+            self.send_header(header, value)
         self.end_headers()
         self.wfile.write(body)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import signal
 import subprocess
 import time
@@ -58,8 +59,8 @@ def test_each_fault_is_its_targets_alone(
 ) -> None:
     silent = {"hang": "timeout", "drip": "timeout"}
     faults = {
-        "reset": "ReadError",
-        "cut": "RemoteProtocolError",
+        "reset": "no HTTP answer",
+        "cut": "the answer is cut off",
         "half": "not a pprof profile",
         "html": "not a pprof profile",
         "text": "not a pprof profile",
@@ -70,7 +71,7 @@ def test_each_fault_is_its_targets_alone(
         "redirect": "status 302",
         "endless": "too large",
         "bomb": "too large",
-        "garbage": "RemoteProtocolError",
+        "garbage": "no HTTP answer",
         "secret": "status 401",
     }
     with target_server() as other:
@@ -99,6 +100,7 @@ def test_each_fault_is_its_targets_alone(
     assert named["text"].endswith("or fetch it without `debug=1`")
     assert named["page"].startswith("HTML or XML, such as a login or error page")
     assert named["error"] == '{"error": "profiling is off"}'
+    assert re.fullmatch(r"\d+ bytes came, and not all of it", named["cut"])
     assert named["empty"] == "the answer is empty"
 
 
@@ -123,10 +125,10 @@ def test_nobody_there_is_a_failure(scraping: Scraping, targets: TargetServer) ->
     done = scraping.once()
     assert done.returncode == 2
     assert done.stdout == (
-        "targets: 1; scraped: 0; failed: 1 ConnectError; late: 0; sent: 0; waiting: 0; key_refused: 0;"
+        "targets: 1; scraped: 0; failed: 1 no connection; late: 0; sent: 0; waiting: 0; key_refused: 0;"
         " dropped: 0\n"
     )
-    assert done.stderr.startswith(f"pgo-agent: {url}: cpu: ConnectError: ")
+    assert done.stderr.startswith(f"pgo-agent: {url}: cpu: no connection: ")
     assert not targets.asked
 
 

@@ -72,6 +72,17 @@ def test_a_page_keeps_it_in_its_links(fleet: Server) -> None:
     assert "trim_path=%2Fhome%2Fci%2Fbuild-1%3A" in page.text
 
 
+@pytest.mark.parametrize("page", ["", "/top", "/live", "/diff", "/function"])
+def test_each_page_of_stacks_has_a_field_for_it(fleet: Server, page: str) -> None:
+    more = {"base_last": "1d"} if page == "/diff" else {"function": "shop.run"} if page == "/function" else {}
+    shown = Visitor(fleet).page(
+        f"/ui/services/shop{page}", trim_path="/home/ci/build-1:/srv", focus="run", **more
+    )
+    fields = {each.attributes.get("name"): each.attributes for each in shown.all("input", spellcheck="false")}
+    assert fields["trim_path"]["value"] == "/home/ci/build-1:/srv"
+    assert fields["focus"]["value"] == "run"
+
+
 @pytest.mark.parametrize("text", [":".join(["/a"] * 33), "/" + "a" * 1000])
 def test_too_much_is_refused(fleet: Server, text: str) -> None:
     assert "trim_path: give up to 32 folders" in refused(
