@@ -36,6 +36,7 @@ from tests.collector.engine.test_symbols import symbols
 from tests.collector.exporting import Export
 from tests.collector.mutants import QUERIES
 from tests.collector.pushing import PUSH, push_request
+from tests.collector.routes import test_speedscope as speedscope
 from tests.collector.routes.test_autopgo import PROFILES
 from tests.collector.routes.test_otlp_grpc import METHOD as OTLP_CALL
 from tests.collector.routes.test_parca import WRITE_RAW, request_of
@@ -73,7 +74,8 @@ _VALUES = {
     "service": "shop", "base_service": "shop", "type": "cpu", "labels": "region=eu,zone!=2|3",
     "base_labels": "region=us", "from": "2023-11-14T22:00:00Z", "to": "2023-11-15", "base_from": "2023-11-14",
     "base_to": "2023-11-15", "focus": r"f[0-9]+|main\.(run|a.*)",
-    "ignore": "^gc$", "hide": "(a|b)*c", "format": "json", "weight": "instance", "half_life": "7d",
+    "ignore": "^gc$", "hide": "(a|b)*c", "trim_path": "/home/ci/build:/src",
+    "format": "json", "weight": "instance", "half_life": "7d",
     "by": "function", "sort": "cum", "n": "10", "sample_type": "cpu", "function": "f1", "step": "day",
     "recursion": "collapse", "search": "f(1|2)", "limit": "10", "errors": "true",
     "order": "slowest", "query": querying.CPU + '{service_name="shop",region=~"e.|us",pod!~"x+",zone!=""}',
@@ -104,7 +106,7 @@ _PAGES = (
     "/merge",
     "/flame.svg",
 )
-_OF_PAGES = ("type", "labels", "from", "to", "search", "focus", "ignore", "hide", "function")
+_OF_PAGES = ("type", "labels", "from", "to", "search", "focus", "ignore", "hide", "trim_path", "function")
 
 
 def _pprof(content: bytes) -> Part:
@@ -175,6 +177,7 @@ def _pushes() -> dict[str, tuple[Part, ...]]:
     uploaded, of_upload = _form(event=event, profile__pprof=Part("zstd", "packed", (_pprof(tracer),)))
     exported = _export(SERVICE, "others")
     name = f"{SERVICE}{{region=eu,zone=1}}"
+    of_speedscope = {"name": name, "format": "speedscope", "from": "1700000000"}
     largest = gzip.compress(max(real_profiles(), key=len))
     program = _export(SERVICE, taken=time.time_ns() // LATER * LATER + 2 * LATER)
     of_service = {"service": SERVICE}
@@ -190,6 +193,12 @@ def _pushes() -> dict[str, tuple[Part, ...]]:
         "Push": (_post(PUSH, _protobuf(pushed), pushing.PROTOBUF),),
         "Push, JSON": (_post(PUSH, _json(pushing.as_json(pushed)), pushing.JSON),),
         "/ingest": (request("POST", "/ingest", _SUBMIT, {"name": name, "format": "pprof"}, _pprof(profile)),),
+        **{
+            f"/ingest, speedscope, {profile['type']}": (
+                request("POST", "/ingest", _SUBMIT, of_speedscope, _json(speedscope.file(profile))),
+            )
+            for profile in (speedscope.SAMPLED, speedscope.EVENTED)
+        },
         "/ingest, form": (request("POST", "/ingest", _SUBMIT | of_form, {"name": name}, ingested),),
         "OTLP": (_post(exporting.EXPORT, _protobuf(exported), exporting.PROTOBUF),),
         "OTLP, JSON": (_post(exporting.EXPORT, _json(exporting.as_json(exported)), exporting.JSON),),

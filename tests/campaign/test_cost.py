@@ -191,6 +191,11 @@ def test_a_server_is_measured_and_started_anew(tmp_path: Path) -> None:
         assert server.starts == before + 1
 
 
+def test_what_came_last_has_seeds() -> None:
+    named = {seed.name for seed in seeds({"paths": {}})}
+    assert named >= {"/ingest, speedscope, sampled", "/ingest, speedscope, evented", "Diff 1", "Diff 1, JSON"}
+
+
 def test_a_seed_has_a_name_of_its_own() -> None:
     every = seeds({"paths": {}})
     assert len({seed.name for seed in every}) == len(every)
