@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pprof_merge import inflate
@@ -74,7 +75,9 @@ def test_a_page_keeps_it_in_its_links(fleet: Server) -> None:
 
 @pytest.mark.parametrize("page", ["", "/top", "/live", "/diff", "/function"])
 def test_each_page_of_stacks_has_a_field_for_it(fleet: Server, page: str) -> None:
-    more = {"base_last": "1d"} if page == "/diff" else {"function": "shop.run"} if page == "/function" else {}
+    more: dict[str, Any] = (
+        {"base_last": "1d"} if page == "/diff" else {"function": "shop.run"} if page == "/function" else {}
+    )
     shown = Visitor(fleet).page(
         f"/ui/services/shop{page}", trim_path="/home/ci/build-1:/srv", focus="run", **more
     )

@@ -6,6 +6,7 @@ program, built by Go 1.26, serves JSON over net/http. In the folder are
 
 - `ebpf-go.pb.gz`, one real request of the profiler, with that process alone;
 - `ebpf-go.own.pb.gz`, the profile that the program took of itself meanwhile;
+- `ebpf-go.more.pb.gz`, what three more of its own, of other times, have of the addresses in the request;
 - `ebpf-go.symbols.pb.gz`, the places of `pgo-agent symbols` that the request needs;
 - `ebpf-go.addr2line.gz`, what `go tool addr2line` says of the addresses in the request.
 """
@@ -17,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,19 +97,22 @@ def sent(later: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Server]]:
-    """A collector that knows the program's symbols, and one that knows the program's own profile."""
+    """Collectors that know the symbols of the program, one of its own profiles, and four of these."""
     folder = tmp_path_factory.mktemp("servers")
     with (
         Server(folder / "symbols") as by_symbols,
         Server(folder / "own", {"PGOF_JOIN_SECONDS": "0.2"}) as by_own,
+        Server(folder / "four", {"PGOF_JOIN_SECONDS": "0.2"}) as by_four,
     ):
         assert upload(by_symbols, content("symbols.pb"), SERVICE)["status"] == 200
-        assert_exported(export(by_own, sent(time.time_ns() - LATER)))
-        assert by_own.submit(content("own.pb"), query={"service": SERVICE}).status_code == 204
-        by_own.wait_for_log("start lines learned")
-        for server in (by_symbols, by_own):
+        for server, own in ((by_own, ["own"]), (by_four, ["own", "more"])):
+            assert_exported(export(server, sent(time.time_ns() - LATER)))
+            for number, name in enumerate(own, 1):
+                assert server.submit(content(f"{name}.pb"), query={"service": SERVICE}).status_code == 204
+                server.wait_for_log("start lines learned", number)
+        for server in (by_symbols, by_own, by_four):
             assert_exported(export(server, sent(time.time_ns() + LATER)))
-        yield {"symbols": by_symbols, "joined": by_own}
+        yield {"symbols": by_symbols, "joined": by_own, "four": by_four}
 
 
 def joined(server: Server, by: str) -> bytes:
@@ -153,3 +158,25 @@ def test_calls_are_those_of_the_programs_own_profile(servers: dict[str, Server],
     made = servers[by].merge(format_="go", query={"service": SERVICE, "labels": f"start_lines={by}"})
     found, own = shares(made.content), shares(content("own.pb"))
     assert sum(min(weight, found.get(edge, 0.0)) for edge, weight in own.items()) > 0.5
+
+
+def inlined(profile: bytes) -> set[tuple[str, int, str]]:
+    """Return the inlined calls that Go's compiler reads: those in the two innermost locations of stacks."""
+    parsed = Profile.FromString(profile)
+    names = {each.id: parsed.string_table[each.name].decode() for each in parsed.function}
+    lines = {each.id: each.line for each in parsed.location}
+    return {
+        (names[outer.function_id], outer.line, names[inner.function_id])
+        for sample in parsed.sample
+        for id_ in sample.location_id[:2]
+        for inner, outer in pairwise(lines[id_])
+    }
+
+
+def test_what_several_profiles_of_the_program_say_adds_up(servers: dict[str, Server]) -> None:
+    """Three more bring half of the inlined calls that are lacking by one; none is wrong."""
+    by_symbols = inlined(joined(servers["symbols"], "symbols"))
+    by_one, by_four = (inlined(joined(servers[name], "joined")) for name in ("joined", "four"))
+    assert by_one < by_four < by_symbols
+    assert len(by_symbols - by_four) <= len(by_symbols - by_one) / 2
+    assert callers(joined(servers["four"], "joined")).wrong == 0

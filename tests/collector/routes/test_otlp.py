@@ -301,6 +301,19 @@ def test_services_and_labels_come_from_attributes(shared: Server) -> None:
     }
 
 
+def test_the_same_samples_of_several_processes_count_each(shared: Server) -> None:
+    """No label tells these processes apart. What is sent again counts once."""
+    request = Export()
+    for pid in (1, 2, 3):
+        request.resource({"service.name": "workers", "host.name": "a", "process.pid": pid})
+        request.profile()
+        request.sample([("work", "/w.c", 3), ("main", "/w.c", 9)], timestamps=2)
+    for _ in range(2):
+        assert_exported(export(shared, request.body))
+    assert stacks_of(merged(shared, "workers")) == {("work", "main"): [6, 6 * PERIOD]}
+    assert len(merged(shared, "workers").string_table) < 12  # a merge has only the strings that it uses
+
+
 def test_a_resource_without_a_service_is_named_by_its_program_or_the_key(strict: Server) -> None:
     for key, service in ((strict.submit_key, "unknown_service-redis-server"), (ONE, "checkout")):
         request = Export()

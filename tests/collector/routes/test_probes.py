@@ -1,11 +1,11 @@
-"""What `profilecli canary-exporter --query-probe-set=all` of Pyroscope (3fe6a45) sends, and expects to read.
+"""Requests of Pyroscope's probes (3fe6a45): those of `profilecli canary-exporter --query-probe-set=all`.
 
-Its other two probes are of spans and of exemplars, which aren't there.
+The other two are of spans and of exemplars, which aren't there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ LABELS = {"job": "canary-exporter", "instance": "host-1"}
 SELECTOR = f'{{service_name="{SERVICE}", job="canary-exporter", instance="host-1"}}'
 KIND = "deadmans_switch:made_up:profilos:made_up:profilos"
 OTLP_KIND = "otlp_test:otlp_test:count:otlp_test:samples"
-TIMES = {"start": EPOCH // 10**6, "end": EPOCH // 10**6 + 5000}
+TIMES: Mapping[str, Any] = {"start": EPOCH // 10**6, "end": EPOCH // 10**6 + 5000}
 
 
 def pushed() -> bytes:
