@@ -81,15 +81,17 @@ class ToolFailed(AgentError):
 
 
 class NotSupported(AgentError):
-    """The program `tool` runs latency trackers, but can't do `what`."""
+    """The program `tool` runs latency trackers, but can't do `what`. bcc can, without these `obstacles`."""
 
-    def __init__(self, tool: str, what: str) -> None:
-        super().__init__(tool, what)
+    def __init__(self, tool: str, what: str, obstacles: Sequence[str] = ()) -> None:
+        super().__init__(tool, what, obstacles)
         self.tool = tool
         self.what = what
+        self.obstacles = obstacles
 
     def __str__(self) -> str:
-        return f"{self.tool} can't {self.what}; bcc can: apt-get install python3-bpfcc"
+        but = f", but {'; '.join(self.obstacles)}" if self.obstacles else ""
+        return f"{self.tool} can't {self.what}; bcc can{but}"
 
 
 class NoBackend(AgentError):

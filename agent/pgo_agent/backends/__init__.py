@@ -15,6 +15,7 @@ from pgo_agent.backends.forks import forks_program
 from pgo_agent.backends.perf import Perf
 from pgo_agent.backends.process_sampler import ProcessSampler, backends, choose, probe
 from pgo_agent.backends.profiler_process import ProfilerProcess
+from pgo_agent.backends.rights import lacking
 
 __all__ = [
     "PARENT",
@@ -28,5 +29,6 @@ __all__ = [
     "backends",
     "choose",
     "forks_program",
+    "lacking",
     "probe",
 ]

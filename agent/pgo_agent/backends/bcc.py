@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 from pgo_agent.backends.backend import SamplingRequest
 from pgo_agent.backends.profiler_process import ProfilerProcess
+from pgo_agent.backends.rights import missing_rights
 from pgo_agent.logs import EventLogger
 from pgo_agent.native import MemoryMaps, Recording, Stack
 
@@ -49,8 +49,7 @@ class Bcc:
         found = []
         if not _has_bcc(self.program):
             found.append(f"{self.program} has no module bcc: apt-get install python3-bpfcc")
-        if os.geteuid():
-            found.append("it works only as root")
+        found += missing_rights("CAP_BPF", "CAP_PERFMON")
         release = platform.release()
         missing = [
             str(folder)

@@ -147,7 +147,10 @@ def main() -> None:
     wanted = " || ".join(f"({_condition(name)})" for name in names)
     text = _TEXT.replace("WANTED", wanted).replace("DEPTH", str(_DEPTH))
     forks = forks_program()
-    bpf = BPF(text=forks + text)
+    try:
+        bpf = BPF(text=forks + text)
+    except Exception as error:  # noqa: BLE001 - bcc raises no other; what it means is on standard error
+        sys.exit(str(error))
     counts = _Counts(frozenset(names), bpf["forked"] if forks else None)
     bpf["samples"].open_ring_buffer(counts.add)
     bpf.attach_perf_event(

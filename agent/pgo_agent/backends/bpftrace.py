@@ -14,6 +14,7 @@ from typing import Any
 
 from pgo_agent.backends.backend import SamplingRequest
 from pgo_agent.backends.profiler_process import ProfilerProcess
+from pgo_agent.backends.rights import missing_rights
 from pgo_agent.errors import ToolFailed
 from pgo_agent.native import MemoryMaps, Recording, Stack
 
@@ -72,6 +73,8 @@ class Bpftrace:
             found.append(f"{self.program} is not installed: apt-get install bpftrace")
         if os.geteuid():
             found.append("it works only as root")
+        else:
+            found += missing_rights("CAP_SYS_ADMIN")
         if not _BTF.exists():
             found.append(f"the kernel has no {_BTF}: use a kernel built with CONFIG_DEBUG_INFO_BTF")
         return found

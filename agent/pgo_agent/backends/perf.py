@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from threading import Event
 
 from pgo_agent.backends.backend import SamplingRequest
 from pgo_agent.backends.profiler_process import ProfilerProcess
+from pgo_agent.backends.rights import missing_rights
 from pgo_agent.errors import NotReadable
 from pgo_agent.native import Elf, Frame, Mapping, Recording, Stack, candidate_paths, read_samples
 
@@ -57,11 +57,9 @@ class Perf:
         if shutil.which(self.program) is None:
             found.append(f"{self.program} is not installed: apt-get install linux-perf")
         paranoid = int(_PARANOID.read_text())
-        if os.geteuid() and paranoid > 0:
-            found.append(
-                f"kernel.perf_event_paranoid is {paranoid}: run perf as root, or with the capability "
-                "CAP_PERFMON, or set kernel.perf_event_paranoid to 0 or less with sysctl"
-            )
+        if paranoid > 0 and (missing := missing_rights("CAP_PERFMON")):
+            instead = f"set kernel.perf_event_paranoid, which is {paranoid}, to 0 or less with sysctl"
+            found.append(f"{missing[0]}, or {instead}")
         return found
 
 

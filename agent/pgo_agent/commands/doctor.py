@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from pgo_agent.backends import Backend, SamplingRequest, backends, probe
+from pgo_agent.backends import Backend, SamplingRequest, backends, lacking, probe
 from pgo_agent.commands.arguments import add_executables, sampled_names
 from pgo_agent.errors import AgentError, NoSamples, NotInstalled
 from pgo_agent.latency import TRACKERS, Tracker
@@ -104,12 +104,19 @@ def _find(part: str, check: Callable[[], str]) -> Finding:
 
 def _profiler(backend: Backend) -> str:
     probe(backend)
-    return "gives samples, with stacks"
+    return f"gives samples, with stacks{_limits()}"
 
 
 def _tracker(tracker: Tracker) -> str:
     backend = probe_tracker(tracker)
-    return f"pgo-agent latency {tracker.name}, by {backend}: {tracker.measures}"
+    return f"pgo-agent latency {tracker.name}, by {backend}: {tracker.measures}{_limits()}"
+
+
+def _limits() -> str:
+    """Return what the rights of this user don't show of other users' processes; the probe's is its own."""
+    if not lacking("CAP_SYS_PTRACE"):
+        return ""
+    return "; other users' programs without their functions, since the capability CAP_SYS_PTRACE is missing"
 
 
 def _symbols() -> str:

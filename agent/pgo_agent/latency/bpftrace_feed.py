@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pgo_agent.backends import PARENT, Bpftrace
+from pgo_agent.backends import PARENT, Bcc, Bpftrace
 from pgo_agent.errors import NotSupported
 from pgo_agent.latency.histogram import lower_bound, upper_bound
 from pgo_agent.latency.processes import cgroup_ids, pids_of, skipped_runs
@@ -96,11 +96,11 @@ class BpftraceTrackers:
 def script_of(tracker: Tracker, settings: TrackerSettings) -> str:
     """Return the text of the bpftrace script of a tracker. Raises NotSupported."""
     if not tracker.script:
-        raise NotSupported("bpftrace", f"run the tracker {tracker.name}")
+        raise _refused(f"run the tracker {tracker.name}")
     if settings.timeout:
-        raise NotSupported("bpftrace", "report what is in flight: leave out timeout")
+        raise _refused("report what is in flight: leave out timeout")
     if settings.wakers:
-        raise NotSupported("bpftrace", "record the stacks of wakers: leave out wakers")
+        raise _refused("record the stacks of wakers: leave out wakers")
     wanted, filters = _filters(settings)
     text = (_COMMON.read_text() + tracker.script).replace("MEASURE", _MEASURE)
     maps = {*re.findall(r"@(\w+)", text + filters)} - _COUNTS
@@ -117,6 +117,10 @@ def script_of(tracker: Tracker, settings: TrackerSettings) -> str:
     return re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[0]], text)
 
 
+def _refused(what: str) -> NotSupported:
+    return NotSupported("bpftrace", what, Bcc().obstacles())
+
+
 def _filters(settings: TrackerSettings) -> tuple[str, str]:
     """Return the condition that the current process must meet, and what fills the maps that it uses."""
     conditions, filling = [f"pid != $1 && pid != {os.getpid()}"], list[str]()
@@ -131,14 +135,14 @@ def _filters(settings: TrackerSettings) -> tuple[str, str]:
     if settings.comms:
         for comm in settings.comms:
             if not comm.isprintable() or not comm.isascii() or '"' in comm or "\\" in comm:
-                raise NotSupported("bpftrace", f"filter by the name {comm!r}")
+                raise _refused(f"filter by the name {comm!r}")
         conditions.append("(" + " || ".join(f'comm == "{comm}"' for comm in settings.comms) + ")")
     return " && ".join(conditions), "\n    ".join(filling)
 
 
 def _fill(name: str, keys: set[int], kind: str) -> Iterator[str]:
     if len(keys) > _MOST_WATCHED:
-        raise NotSupported("bpftrace", f"watch more than {_MOST_WATCHED} {kind}: here are {len(keys)}")
+        raise _refused(f"watch more than {_MOST_WATCHED} {kind}: here are {len(keys)}")
     return (f"@{name}[(uint64){key}] = 1;" for key in sorted(keys))
 
 
@@ -192,11 +196,11 @@ class BpftraceFeed:
 
     def change(self, _settings: TrackerSettings) -> bytes:
         """Refuse, since a script has its settings in its text."""
-        raise NotSupported("bpftrace", "change a tracker while it runs: stop it, and start it again")
+        raise _refused("change a tracker while it runs: stop it, and start it again")
 
     def ask_in_flight(self) -> bytes:
         """Refuse, since a script can't be asked."""
-        raise NotSupported("bpftrace", "list what is in flight")
+        raise _refused("list what is in flight")
 
     def ask_tick(self) -> bytes:
         """Return nothing, since a script can't be asked."""

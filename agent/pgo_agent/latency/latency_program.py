@@ -448,7 +448,10 @@ def main() -> None:
     _mount_tracing()
     if obstacle := _missing(setup["tracepoints"]):
         sys.exit(obstacle)
-    tracker = _Tracker(setup)
+    try:
+        tracker = _Tracker(setup)
+    except Exception as error:  # noqa: BLE001 - bcc raises no other; what it means is on standard error
+        sys.exit(str(error))
     _print_list("started")
     commands = sys.stdin.fileno()
     os.set_blocking(commands, False)

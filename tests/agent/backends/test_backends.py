@@ -249,9 +249,9 @@ def test_no_process_is_left_when_the_agent_is_killed(backend: Backend, tmp_path:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("bcc", "works only as root"),
+        ("bcc", "the capabilities CAP_BPF and CAP_PERFMON are missing: run it as root"),
         ("bpftrace", "works only as root"),
-        ("perf", "kernel.perf_event_paranoid is"),
+        ("perf", "the capability CAP_PERFMON is missing: run it as root"),
     ],
 )
 def test_an_ordinary_user_is_told_which_right_is_missing(name: str, reason: str, tmp_path: Path) -> None:

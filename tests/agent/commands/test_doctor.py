@@ -70,14 +70,41 @@ def capture(profiler: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_an_ordinary_user_is_told_which_rights_are_missing() -> None:
     found = findings(doctor("--json", before=AS_NOBODY))
     assert [found[profiler][0] for profiler in PROFILERS] == [False, False, False]
-    assert "root" in found["bcc"][1]
+    assert "capabilities CAP_BPF and CAP_PERFMON are missing: run it as root" in found["bcc"][1]
     assert "root" in found["bpftrace"][1]
-    assert "kernel.perf_event_paranoid is" in found["perf"][1]
+    assert "or set kernel.perf_event_paranoid, which is" in found["perf"][1]
     assert found["symbols"][0]
     for tracker in TRACKERS:
         works, detail = found[tracker]
         assert not works
-        assert "it works only as root" in detail
+        assert "capabilities CAP_BPF and CAP_PERFMON are missing" in detail
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        (("setpriv", "--bounding-set=-all", "--"), "CAP_"),
+        (("setpriv", "--bounding-set=-sys_admin,-bpf,-perfmon,-sys_ptrace", "--"), "CAP_"),
+        (("unshare", "--user", "--map-root-user", "--"), "it runs in a user namespace"),
+    ],
+    ids=["none", "as-docker", "user-namespace"],
+)
+def test_root_without_its_rights_is_told_which_are_missing(before: Sequence[str], said: str) -> None:
+    """As in a container that isn't privileged."""
+    found = findings(doctor(*PROFILERS, *TRACKERS, "--json", before=before))
+    for works, detail in found.values():
+        assert not works
+        assert said in detail
+        assert "Traceback" not in detail
+
+
+@needs_root
+def test_a_right_that_only_some_programs_need_is_told() -> None:
+    before = ("setpriv", "--bounding-set=-sys_ptrace", "--")
+    ((works, detail),) = findings(doctor("perf", "--json", before=before)).values()
+    assert works == ("gives samples" in detail)
+    assert not works or "other users' programs without their functions" in detail
 
 
 @pytest.mark.system("llvm-symbolizer")

@@ -162,7 +162,7 @@ def test_an_ordinary_user_is_told_what_is_missing(backend: str) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2
     assert "offcpu: " in done.stderr
-    assert "it works only as root" in done.stderr
+    assert "the capabilities CAP_BPF and CAP_PERFMON are missing" in done.stderr
 
 
 @needs_gcc

@@ -247,6 +247,16 @@ def test_what_a_script_can_not_do_is_refused(tracker: str, given: dict[str, Any]
         script_of(TRACKERS[tracker], TrackerSettings.parse(given))
 
 
+def test_a_refusal_says_what_keeps_bcc_from_doing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pgo_agent.backends.bcc.platform.release", lambda: "9.9.9")
+    monkeypatch.setattr("pgo_agent.backends.bcc._has_bcc", lambda _: True)
+    with pytest.raises(
+        NotSupported, match=r"bcc can, but .*the headers of kernel 9\.9\.9 are missing"
+    ) as told:
+        script_of(TRACKERS["network"], TrackerSettings())
+    assert "python3-bpfcc" not in str(told.value)
+
+
 @pytest.mark.parametrize("comm", ["a@b", "CLEAR", "THRESHOLD", "*/ // ;", "$1 @on"])
 def test_a_name_in_a_filter_stays_a_name(comm: str) -> None:
     script = script_of(TRACKERS["offcpu"], TrackerSettings(comms=(comm,)))
