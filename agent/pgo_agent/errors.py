@@ -8,6 +8,7 @@
     ├── NotSupported            the program that runs a latency tracker can't do what is asked
     ├── NoBackend               none of the profilers of native programs works on this machine
     ├── NoSamples               no process of these names runs, or none took any CPU time
+    ├── NothingMatches          nothing that a latency tracker was told to track was there
     ├── Stopped                 a capture was stopped before it began
     ├── AddressUnusable         the address can't be listened on, or needs a key
     ├── NotInstalled            an optional part of the agent isn't installed
@@ -116,6 +117,17 @@ class NoSamples(AgentError):
 
     def __str__(self) -> str:
         return f"no samples: no process named {' or '.join(self.names)} runs, or none took any CPU time"
+
+
+class NothingMatches(AgentError):
+    """Nothing was tracked, since the filters name what isn't there; `reasons` say what that is."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__(reasons)
+        self.reasons = reasons
+
+    def __str__(self) -> str:
+        return f"nothing was tracked: {'; '.join(self.reasons)}"
 
 
 class Stopped(AgentError):

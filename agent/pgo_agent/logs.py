@@ -67,8 +67,10 @@ EVENTS: Mapping[str, str] = {
     "profile failed": "A round gave no profile. The next round tries again.",
     "profile unfinished": "The profiler was stopped, and the last profile isn't finished or sent. Only a"
     " profile in a spool isn't lost.",
-    "profile sent": "The collector has a profile whose requests are traced: `ms` after its first step."
-    " `pgo-collector trace show` shows the trace.",
+    "profile sent": "The collector has a profile of this type and service. If requests are traced, it has it"
+    " `ms` after the profile's first step, and `pgo-collector trace show` shows the `trace`.",
+    "profiles kept": "`pgo-agent serve` ends, and the collector doesn't have this many profiles. They stay in"
+    " the spool, and the next agent with this folder sends them.",
     "profile dropped": "A profile that the spool couldn't keep is lost: the collector refused it, or couldn't"
     " be reached.",
     "collector unavailable": "The collector can't be reached. Profiles stay in the spool.",

@@ -80,8 +80,22 @@ class Outbox:
 
         A refused key is an outage for the profiles of its service.
         """
+        return self._drain(until, until)
+
+    def end(self, seconds: float) -> None:
+        """Send what is in the spool for `seconds` at most, in an attempt each; log how many profiles stay."""
+        once, late = threading.Event(), threading.Event()
+        once.set()
+        timer = threading.Timer(seconds, late.set)
+        timer.start()
+        self._drain(late, once)
+        timer.cancel()
+        if left := self.spool.waiting():
+            _log.warning("profiles kept", count=left)
+
+    def _drain(self, until: threading.Event, patient_until: threading.Event) -> bool:
         try:
-            self.spool.drain(partial(self._send, until=until), until)
+            self.spool.drain(partial(self._send, until=patient_until), until)
         except CollectorUnavailable as error:
             _log.warning("collector unavailable", reason=error)
             return False
@@ -106,8 +120,10 @@ class Outbox:
             self._not_before = time.monotonic() + silence
             raise
         self.sent += 1
-        if trace_id is not None:
-            _log.info("profile sent", ms=f"{nanos / 1e6:.3f}", trace=trace_id)
+        query = dict(upload.query)
+        traced = {} if trace_id is None else {"ms": f"{nanos / 1e6:.3f}", "trace": trace_id}
+        described = {"type": query.get("type", "cpu"), "service": query.get("service", "")}
+        _log.info("profile sent", **described, bytes=len(upload.body), **traced)
 
     def _drop(self, why: Dropped, reason: str) -> None:
         self.spool.dropped[why] += 1

@@ -49,6 +49,9 @@ class Spool(Protocol):
 
     dropped: Counter[Dropped]
 
+    def waiting(self) -> int:
+        """Return how many profiles are stored."""
+
     def put(self, upload: Upload) -> bool:
         """Store a profile; return True if it survives the end of the process from now on."""
 
@@ -66,6 +69,10 @@ class NoSpool:
 
     def __init__(self) -> None:
         self.dropped: Counter[Dropped] = Counter()
+
+    def waiting(self) -> int:
+        """Return 0."""
+        return 0
 
     def put(self, upload: Upload) -> bool:  # noqa: ARG002 - the signature is Spool's
         """Return False: nothing is stored."""

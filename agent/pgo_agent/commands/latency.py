@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from pgo_agent.commands.arguments import seconds
+from pgo_agent.errors import NothingMatches
 from pgo_agent.latency import (
     TRACKERS,
     Histogram,
@@ -20,7 +21,9 @@ from pgo_agent.latency import (
     format_ns,
     parse_ns,
     tracker_backends,
+    unmatched,
 )
+from pgo_agent.streams import say
 
 _TICK_SECONDS = 1.0
 _BAR = 40
@@ -137,8 +140,12 @@ def tracking(options: argparse.Namespace) -> TrackerSettings:
 
 def _latency(options: argparse.Namespace) -> int:
     backend = choose_tracker_backend(options.backend)
-    session = Session(TRACKERS[options.tracker], tracking(options), backend)
+    settings = tracking(options)
+    session = Session(TRACKERS[options.tracker], settings, backend)
     session.start()
+    missing = [*unmatched(settings)]
+    for text in missing:  # it may still come
+        say(f"pgo-agent: {text}")
     recorder = Recorder(options.tracker)  # its time begins, before the first tick
     session.listen(recorder)
     view = _View(session, recorder)
@@ -154,6 +161,8 @@ def _latency(options: argparse.Namespace) -> int:
         session.stop()
     if session.failure:
         raise session.failure
+    if missing and not recorder.counts.as_json()["seen"]:
+        raise NothingMatches(missing)
     if options.output:
         options.output.write_bytes(recorder.profile())
     if options.json:

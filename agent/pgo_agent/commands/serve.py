@@ -30,6 +30,7 @@ from pgo_agent.profiler import ContinuousProfiler
 from pgo_agent.spool import DiskSpool, NoSpool, Spool, make_folder
 
 _LAST_PROFILE_SECONDS = 60.0  # for a profiler's end, symbols, and an attempt to send
+_LAST_SENDING_SECONDS = 10.0  # for what is in the spool then
 
 if TYPE_CHECKING:
     from pgo_agent.serve import CaptureLock, LatencyRoutes
@@ -195,8 +196,15 @@ def _schedule(
     settings = TrackerSettings.parse({"threshold": options.latency_threshold})
     names = tuple(dict.fromkeys(options.latency))
     every = options.latency_every
-    with LatencySchedule(names, settings, latency.monitors, outbox, every=every, backend=backend), profiler:
-        yield
+    try:
+        with (
+            LatencySchedule(names, settings, latency.monitors, outbox, every=every, backend=backend),
+            profiler,
+        ):
+            yield
+    finally:
+        if outbox:  # the last profiles are in the spool
+            outbox.end(_LAST_SENDING_SECONDS)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ histograms over minutes and hours. A `Monitor` (`monitor`) does all of that for 
 from pgo_agent.latency.backend import TrackerBackend, choose_tracker_backend, tracker_backends
 from pgo_agent.latency.histogram import Histogram, Windows
 from pgo_agent.latency.monitor import EventStream, Monitor
+from pgo_agent.latency.processes import unmatched
 from pgo_agent.latency.recorder import Recorder, StackNamer
 from pgo_agent.latency.session import Listener, Session, probe
 from pgo_agent.latency.settings import TrackerSettings, format_ns, parse_ns
@@ -40,4 +41,5 @@ __all__ = [
     "parse_ns",
     "probe",
     "tracker_backends",
+    "unmatched",
 ]

@@ -9,6 +9,10 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pgo_agent.latency.settings import TrackerSettings
 
 _SKIPPED = "recursion_misses:"
 _VERSION_2 = "0::"  # begins the line of /proc/PID/cgroup that has the cgroup of version 2
@@ -49,6 +53,27 @@ def cgroup_id_of(pid: int) -> int | None:
                 path = line.removeprefix(_VERSION_2).strip("/")
                 return (_cgroup_root() / path).stat().st_ino
     return None
+
+
+def unmatched(settings: TrackerSettings) -> Iterator[str]:
+    """Yield, for each name in the filters that nothing here has, a sentence that says so."""
+    for executable in settings.executables:
+        if not any(pids_of([executable])):
+            yield f"no process runs {executable}"
+    for pid in settings.pids:
+        if not Path(f"/proc/{pid}").exists():
+            yield f"no process has the number {pid}"
+    for cgroup in settings.cgroups:
+        if not any(cgroup_ids([cgroup])):
+            yield f"no control group of version 2 is {cgroup}, in {_cgroup_root()}"
+    for comm in {*settings.comms} - ({*_comms()} if settings.comms else set()):
+        yield f"no thread is named {comm}"
+
+
+def _comms() -> Iterator[str]:
+    for file in Path("/proc").glob("[0-9]*/task/*/comm"):
+        with suppress(OSError):
+            yield file.read_text(errors="surrogateescape").rstrip("\n")
 
 
 def _cgroup_root() -> Path:

@@ -1,4 +1,4 @@
-"""What is said of the rights that a process has, as the kernel tells them."""
+"""Rights that a process lacks, by what the kernel tells of it, are named with their fix."""
 
 from __future__ import annotations
 

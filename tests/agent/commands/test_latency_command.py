@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from pgo_agent.latency import TrackerSettings, unmatched
 
 from tests.agent.backends.test_backends import AS_NOBODY, needs_root
 from tests.agent.busy import needs_gcc
@@ -144,6 +145,45 @@ def test_nothing_seen_and_a_tracker_that_ends_are_told(
 
 
 @pytest.mark.usefixtures("stand_ins")
+@pytest.mark.parametrize(
+    ("option", "name", "told"),
+    [
+        ("--executable", "no-such-program", "no process runs no-such-program"),
+        ("--pid", "4000000", "no process has the number 4000000"),
+        ("--comm", "no-such-thread", "no thread is named no-such-thread"),
+        ("--cgroup", "/no/such/group", "no control group of version 2 is /no/such/group, in "),
+    ],
+)
+def test_a_filter_that_nothing_matches_is_told_and_without_events_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str, name: str, told: str
+) -> None:
+    """With events, as of a program that starts later, it is only told."""
+    file = tmp_path / "offcpu.pb.gz"
+    command = ["latency", *STAND_IN, option, name, "-o", str(file)]
+    late = run_agent(command)
+    assert (late.returncode, file.exists()) == (0, True)
+    assert late.stderr.startswith(f"pgo-agent: {told}")
+    file.unlink()
+    bpftrace = tmp_path / "bpftrace"
+    bpftrace.write_text("#!/bin/sh\necho started\nexec sleep 600\n")
+    bpftrace.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = run_agent(command)
+    assert (done.returncode, done.stdout, file.exists()) == (2, "", False)
+    assert f"pgo-agent: nothing was tracked: {told}" in done.stderr
+
+
+def test_what_is_there_is_matched() -> None:
+    here = Path("/proc/self")
+    settings = TrackerSettings(
+        comms=((here / "comm").read_text().rstrip("\n"),),
+        executables=(str((here / "exe").readlink()), (here / "exe").readlink().name),
+        pids=(os.getpid(),),
+    )
+    assert [*unmatched(settings)] == []
+
+
+@pytest.mark.usefixtures("stand_ins")
 def test_a_person_sees_the_counts_of_each_second() -> None:
     status, shown = on_terminal(AGENT, "latency", *STAND_IN[:-1], "1.1", output_too=True)
     assert status == 0, shown
@@ -155,14 +195,20 @@ def test_a_person_sees_the_counts_of_each_second() -> None:
 
 
 @needs_root
-@pytest.mark.parametrize("backend", ["bcc", "bpftrace"])
-def test_an_ordinary_user_is_told_what_is_missing(backend: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "missing"),
+    [
+        ("bcc", "the capabilities CAP_BPF and CAP_PERFMON are missing"),
+        ("bpftrace", "it works only as root"),
+    ],
+)
+def test_an_ordinary_user_is_told_what_is_missing(backend: str, missing: str) -> None:
     tracking = ("latency", "offcpu", "--seconds", "1", "--backend", backend)
     command: list[str | Path] = [*AS_NOBODY, AGENT, *tracking]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2
     assert "offcpu: " in done.stderr
-    assert "the capabilities CAP_BPF and CAP_PERFMON are missing" in done.stderr
+    assert missing in done.stderr
 
 
 @needs_gcc

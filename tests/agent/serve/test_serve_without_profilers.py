@@ -125,6 +125,32 @@ def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(tmp_path: Path, se
     assert b"operator new(int)" in parsed(profile).string_table
 
 
+def test_with_a_spool_the_last_profiles_are_sent_too_and_what_is_sent_is_logged(
+    tmp_path: Path, server: ScriptedServer
+) -> None:
+    tracking = ("--latency", "offcpu", "--latency-every", "3600", "--latency-backend", "bpftrace")
+    spool = ("--spool", str(tmp_path / "spool"))
+    with scheduled(tmp_path, server, "--duration", "3600", *tracking, *spool) as agent:
+        agent.wait_until_logged("sampling: profiler=perf seconds=3600")
+        agent.wait_until(lambda: agent.client.get(URL).json()["counts"]["seen"])
+        assert agent.stop() == 0, agent.log
+    for type_ in ("cpu", "offcpu"):
+        assert len(sent(server, type_)) == 1
+        assert f"profile sent: type={type_} service=shop bytes=" in agent.log
+    assert "profiles kept" not in agent.log
+
+
+def test_profiles_that_can_not_be_sent_at_the_end_are_told_of(tmp_path: Path, server: ScriptedServer) -> None:
+    server.then = problem(503, "the catalog is gone")
+    spool = tmp_path / "spool"
+    with scheduled(tmp_path, server, "--duration", "3600", "--spool", str(spool)) as agent:
+        agent.wait_until_logged("sampling: profiler=perf seconds=3600")
+        assert agent.stop() == 0, agent.log
+    assert "profiles kept: count=1" in agent.log
+    assert len([*spool.glob("*.profile")]) == 1
+    assert len(server.seen) <= 2, agent.log  # as it ends, and at the very end
+
+
 def test_a_key_that_is_refused_is_loud_and_counted_and_loses_nothing(
     tmp_path: Path, server: ScriptedServer
 ) -> None:
