@@ -148,7 +148,6 @@ def test_profiles_that_can_not_be_sent_at_the_end_are_told_of(tmp_path: Path, se
         assert agent.stop() == 0, agent.log
     assert "profiles kept: count=1" in agent.log
     assert len([*spool.glob("*.profile")]) == 1
-    assert len(server.seen) <= 2, agent.log  # as it ends, and at the very end
 
 
 def test_a_key_that_is_refused_is_loud_and_counted_and_loses_nothing(
