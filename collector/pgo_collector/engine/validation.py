@@ -20,13 +20,14 @@ from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
 from pgo_collector.blobs.blobs import is_sealed
 from pgo_collector.errors import BodyTooCostly, NotACPUProfile, NotOfItsType
 from pgo_collector.model.facts import Facts
-from pgo_collector.model.profile_types import CPU, WALL
+from pgo_collector.model.profile_types import CPU, PROCESS_CPU, WALL
 from pgo_collector.traces.spans import span
 
 _GZIP_WBITS = 31
 _GZIPPED_SUFFIX = ".gz.part"
 CPU_TIME = ValueType(b"cpu", b"nanoseconds")
 SAMPLE_COUNT = ValueType(b"samples", b"count")
+_NONE = ValueType(b"", b"")
 _OF_CPU = ([SAMPLE_COUNT], [CPU_TIME], sorted((SAMPLE_COUNT, CPU_TIME)))
 # What a profile is likely to be, by the beginning of one of its sample types.
 _LIKELY = {
@@ -36,6 +37,7 @@ _LIKELY = {
     b"goroutine": ("goroutine",),
     b"threadcreate": ("threadcreate",),
     b"wall": (WALL,),
+    b"cpu": (PROCESS_CPU,),
 }
 # The types of Go's own profiles: what is certainly another one of them isn't taken as one.
 _OF_GO = frozenset({"heap", "allocs", "block", "mutex", "goroutine", "threadcreate"})
@@ -136,15 +138,15 @@ def check_cpu(header: Header) -> None:
     Go's compiler takes either.
     """
     if header.period_type != CPU_TIME:
-        raise NotACPUProfile(
-            f"not a CPU profile: the period is in {_cut(str(header.period_type))}, not in {CPU_TIME};"
-            f" {_advice(_likely(header))}"
-        )
+        period = f"the period is in {_cut(str(header.period_type))}, not in {CPU_TIME}"
+        if header.period_type == _NONE:
+            period = f"it has no period, which must be in {CPU_TIME}"
+        raise NotACPUProfile(f"not a CPU profile for builds: {period}; {_advice(_likely(header))}")
     given = sorted(header.sample_types)
     if given not in _OF_CPU:
         types = ", ".join(map(str, header.sample_types[:10])) or "nothing"
         raise NotACPUProfile(
-            f"not a CPU profile: it measures {_cut(types)}, not {SAMPLE_COUNT} and {CPU_TIME};"
+            f"not a CPU profile for builds: it measures {_cut(types)}, not {SAMPLE_COUNT} and {CPU_TIME};"
             f" {_advice(_likely(header))}"
         )
 

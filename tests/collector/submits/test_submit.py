@@ -219,6 +219,7 @@ def test_what_is_no_cpu_profile_is_refused_and_leaves_nothing(shared: Server, bo
         (("contentions", "delay"), "type=block or type=mutex"),
         (("goroutine",), "type=goroutine"),
         (("samples", "wall"), "type=wall"),
+        (("cpu",), "type=process_cpu"),
         (("cycles",), "its type, such as type=wall or type=other"),
     ],
 )
@@ -240,6 +241,17 @@ def _measuring(*sample_types: str) -> bytes:
             profile.sample_type.add(type=len(profile.string_table) - 1)
 
     return edited(profile_of("a"), edit)
+
+
+def test_a_profile_without_a_period_is_told_so(shared: Server) -> None:
+    """Async-profiler's converter writes none."""
+    of_java = Profile.FromString(_measuring("cpu"))
+    of_java.ClearField("period_type")
+    body = of_java.SerializeToString()
+    reason = "it has no period, which must be in cpu/nanoseconds; send it with type=process_cpu"
+    assert shared.submit(body).json()["detail"] == f"not a CPU profile for builds: {reason}"
+    stored = shared.submit(body, query={"service": "java", "type": "process_cpu"})
+    assert stored.status_code == 204
 
 
 @pytest.mark.parametrize("type_", ["heap", "allocs", "block", "mutex", "goroutine", "threadcreate"])
