@@ -33,9 +33,11 @@ DATADOG_CLIENTS := tests/interop/clients/datadog
 AZURITE := tests/interop/clients/azurite
 GO_CLIENTS := tests/interop/clients/go
 JAVA_CLIENTS := tests/interop/clients/java
+RUST_CLIENT := tests/interop/clients/rust
+JARS := io.pyroscope:agent:2.9.2 tools.profiler:jfr-converter:4.5
 MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:2.8:copy
 CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEMETRY_PROTO:%=opentelemetry-proto-%) \
-	ddtrace-4.16.0 dd-trace azurite go-clients java-agent-2.9.2
+	ddtrace-4.16.0 dd-trace azurite go-clients java-clients rust-client
 # What a storage and a catalog elsewhere could change.
 SHARED := tests/collector tests/faults/test_model.py
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
@@ -85,8 +87,8 @@ toolchains: $(TOOLCHAINS:%=.dev/go%/.complete)
 	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
 	@touch $@
 
-# Clients of Pyroscope, OTLP and Datadog, and Azurite, for the tests that use them; they need npm,
-# Go's module proxy, a JDK and Maven.
+# Clients of Pyroscope, OTLP and Datadog, and Azurite, for the tests that use them; they need npm, Go's module proxy, a JDK,
+# Maven and Cargo.
 .PHONY: clients
 clients: $(CLIENT_FOLDERS:%=.dev/%/.complete)
 
@@ -126,19 +128,32 @@ clients: $(CLIENT_FOLDERS:%=.dev/%/.complete)
 	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
-# Their module says which versions, and go.sum which bytes; the Go is the one of .venv.
+# Their module says which versions, and go.sum which bytes; the Go is the one of .venv. To optimize them takes longer than
+# they run.
 .dev/go-clients/.complete: $(wildcard $(GO_CLIENTS)/go.* $(GO_CLIENTS)/*/main.go) | .venv/.complete
 	rm -rf $(@D)
 	mkdir -p $(@D)
-	cd $(GO_CLIENTS) && CGO_ENABLED=0 GOTOOLCHAIN=local $(CURDIR)/$(BIN)/go build -trimpath -buildvcs=false -o $(CURDIR)/$(@D) ./...
+	cd $(GO_CLIENTS) && CGO_ENABLED=0 GOTOOLCHAIN=local $(CURDIR)/$(BIN)/go build -trimpath -buildvcs=false \
+		-gcflags='all=-N -l' -ldflags='-s -w' -o $(CURDIR)/$(@D) ./...
 	@touch $@
 
-.dev/java-agent-%/.complete: $(JAVA_CLIENTS)/agent-%.sha256 $(JAVA_CLIENTS)/Busy.java
+.dev/java-clients/.complete: $(wildcard $(JAVA_CLIENTS)/*)
 	rm -rf $(@D)
 	mkdir -p $(@D)
-	mvn --quiet --batch-mode $(MAVEN_COPY) -Dartifact=io.pyroscope:agent:$* -DoutputDirectory=$(CURDIR)/$(@D)
-	cd $(@D) && sha256sum --quiet --check $(CURDIR)/$<
+	for jar in $(JARS); do mvn --quiet --batch-mode $(MAVEN_COPY) -Dartifact=$$jar -DoutputDirectory=$(CURDIR)/$(@D) || exit; done
+	cd $(@D) && sha256sum --quiet --check $(CURDIR)/$(JAVA_CLIENTS)/jars.sha256
 	javac -d $(@D) $(JAVA_CLIENTS)/Busy.java
+	@touch $@
+
+# Its lock is Cargo's, without the lines that name the registry.
+.dev/rust-client/.complete: $(addprefix $(RUST_CLIENT)/,Cargo.toml packages.lock src/main.rs)
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	cp -r $(RUST_CLIENT)/* $(@D)
+	cd $(@D) && cargo generate-lockfile --quiet && registry=$$(grep --max-count=1 ^source Cargo.lock) && \
+		sed "/^checksum/i $$registry" packages.lock >Cargo.lock && cargo build --quiet --locked --target-dir target
+	mv $(@D)/target/debug/busy $(@D)
+	rm -r $(@D)/target
 	@touch $@
 
 .PHONY: serve

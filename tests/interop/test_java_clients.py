@@ -38,7 +38,7 @@ def _values(request: Received) -> int:
 @pytest.mark.system("java")
 def test_what_a_java_program_sends_is_what_the_collector_shows(tmp_path: Path) -> None:
     """The agent names no service: the key is for one."""
-    folder = installed("java-agent-2.9.2")
+    folder = installed("java-clients")
     with Server(tmp_path) as server, forwards(server) as receiver:
         server.submit_keys.write_text("a-key-for-java service=java.shop\n")
         settings = {
@@ -48,7 +48,7 @@ def test_what_a_java_program_sends_is_what_the_collector_shows(tmp_path: Path) -
             "PYROSCOPE_UPLOAD_INTERVAL": "1s",
         }
         finished = subprocess.run(
-            ["java", f"-javaagent:{folder}/agent-2.9.2.jar", "-cp", folder, "Busy", "4"],
+            ["java", f"-javaagent:{folder}/agent-2.9.2.jar", "-cp", folder, "Busy", "0", "3"],
             env=os.environ | settings,
             capture_output=True,
             timeout=_PATIENCE_SECONDS,
