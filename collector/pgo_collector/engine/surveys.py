@@ -6,8 +6,8 @@ service has very many profiles, only every k-th is read, and counts k times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -69,8 +69,8 @@ class Survey:
 
     `days` (n_days,) are the totals of the days, `total` is that of this week and `base_total` that of the
     week before: of a state, the mean, and not the sum of the days. `tables` have the flat values of this week
-    of the largest names. Only every `every`-th profile was read; amounts count so often. `sample_type` is
-    None if there was nothing to read.
+    of the largest names, and `system_names` the mangled ones of these functions, one a line. Only every
+    `every`-th profile was read; amounts count so often. `sample_type` is None if there was nothing to read.
     """
 
     sample_type: ValueType | None
@@ -82,6 +82,7 @@ class Survey:
     every: int
     left_out: tuple[LeftOut, ...]
     basis: Basis = ADDED_UP
+    system_names: Mapping[str, str] = field(default_factory=dict)
 
 
 # In place of the survey of a service that takes too much memory.
@@ -110,17 +111,26 @@ def survey_blobs(chosen: ChosenBlobs, weeks: Weeks, budget: Budget) -> Survey:
         base_total, total = (int(part.sum()) for part in np.split(days, [weeks.now - weeks.base]))
     else:
         base_total, total = (half.total * times // divisor if half else 0 for half in (base, now))
+    tables = {by: _largest(now.table(by), times, divisor) if now else {} for by in SURVEYED}
     return Survey(
         sample_type=shown.sample_type,
         days=days,
         total=total,
         base_total=base_total,
-        tables={by: _largest(now.table(by), times, divisor) if now else {} for by in SURVEYED},
+        tables=tables,
         change=_change(now, base) if now and base and now.sample_type == base.sample_type else None,
         every=every,
         left_out=left_out,
         basis=shown.basis,
+        system_names=_bounded(now.system_names if now else {}, tables["function"]),
     )
+
+
+def _bounded(system_names: Mapping[str, str], functions: Iterable[str]) -> dict[str, str]:
+    """Return the system's names of functions, as many as may be kept."""
+    named = [(name, system_names[name]) for name in functions if name in system_names]
+    sizes = accumulate(len(texts) for _, texts in named)
+    return {name: texts for (name, texts), size in zip(named, sizes, strict=True) if size <= _MOST_CHARACTERS}
 
 
 def _instances(chosen: ChosenBlobs, shown: ViewInputs) -> tuple[int, int]:
@@ -137,6 +147,7 @@ class _Half(NamedTuple):
     samples: int | None
     total: int
     flat: list[tuple[Frame, int]]
+    system_names: Mapping[str, str]
 
     def table(self, by: Grouping) -> dict[str, int]:
         """Return the values by the names that a grouping gives the frames."""
@@ -171,6 +182,7 @@ def _half(shown: ViewInputs, budget: Budget) -> _Half | None:
         flat=[
             (stacks.frames[row], value) for row, value in zip(seen.tolist(), flat[seen].tolist(), strict=True)
         ],
+        system_names=stacks.system_names,
     )
 
 

@@ -85,8 +85,8 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "package": (_TEXT, "The full name of a package. Give this or `function`."),
         "step": (_choice("hour", "day", "minute"), "The length of a step, in UTC."),
         "search": (_TEXT, (
-            "List only names that contain this text, in any case; up to 200 characters. A flame graph lists"
-            " all names, and says what is in stacks with such a name."
+            "List only names that contain this text, in any case, as they are shown or mangled; up to 200"
+            " characters. A flame graph lists all names, and says what is in stacks with such a name."
         )),
         "limit": (_number(100, 1000), "The number of entries on a page, or of calls in a flame graph."),
         "cursor": (_TEXT, "The value of `next` on the previous page."),

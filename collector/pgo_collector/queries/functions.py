@@ -78,7 +78,7 @@ async def fleet_use(
         measured[service] = result.sample_type, result.profiles, result.whole, result.basis
         kinds[result.sample_type] = max(kinds.get(result.sample_type, ()), result.sample_types)
         total = sums.setdefault(result.sample_type, FunctionUse())
-        total.add(result.use, name)
+        total.add(result.use)
         with refuse_too_large("the function: "):
             fleet.budget.check(total.nbytes, _ADVICE)
 

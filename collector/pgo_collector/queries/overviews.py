@@ -14,7 +14,7 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import reduce
 
-from pprof_merge.analysis import Grouping, share_of, shown_name
+from pprof_merge.analysis import Grouping, name_finder, share_of
 
 from pgo_collector.catalog.catalog import Extent
 from pgo_collector.engine.surveys import TOO_LARGE, Change, Survey, Weeks, survey_blobs
@@ -191,8 +191,8 @@ def _rows(surveys: dict[str, Survey], by: Grouping, n_rows: int, search: str) ->
     sums: Counter[str] = Counter()
     for survey in surveys.values():
         sums.update(survey.tables.get(by, {}))
-    search = shown_name(search)
-    names = [name for name in sums if _is_found(name, search)]
+    system_names = (each for survey in surveys.values() for each in survey.system_names.items())
+    names = [*filter(name_finder(search, system_names), sums)]
     names.sort(key=lambda name: (-abs(sums[name]), name))
     return [
         FleetRow(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
-from pprof_merge.analysis import Grouping, function_in
+from pprof_merge.analysis import Grouping, function_in, shown_name
 
 from pgo_collector.model.name_patterns import NamePatterns
 from pgo_collector.ui.links import Links
@@ -18,9 +19,20 @@ class FilterLink(NamedTuple):
     link: str
 
 
-def filters_of_search(links: Links, patterns: NamePatterns, search: str) -> list[FilterLink]:
-    """Return links for the names that contain a text, in any case."""
-    return _filters(links, patterns, f"(?i:{re.escape(search)})", search=None) if search else []
+def filters_of_search(
+    links: Links, patterns: NamePatterns, search: str, found: Collection[str], by: Grouping
+) -> list[FilterLink]:
+    """Return links for the names that contain a text, in any case.
+
+    Patterns don't see mangled names: if only these contain it, the links are for the names that were found.
+    """
+    text = shown_name(search)
+    if not search:
+        return []
+    if found and not any(text.casefold() in name.casefold() for name in found):
+        names = dict.fromkeys(function_in(name) if by == "line" else name for name in sorted(found))
+        return _filters(links, patterns, f"^({'|'.join(map(re.escape, names))})$", search=None)
+    return _filters(links, patterns, f"(?i:{re.escape(text)})", search=None)
 
 
 def filters_of_name(links: Links, patterns: NamePatterns, name: str, by: Grouping) -> list[FilterLink]:

@@ -23,7 +23,7 @@ from pprof_merge.lazy import on_first_use
 if TYPE_CHECKING:
     from pprof_merge.analysis.build_report import KeptApart, ReportedProfile, ReportOptions, report
     from pprof_merge.analysis.coverage import parse_symbols
-    from pprof_merge.analysis.demangling import shown_name
+    from pprof_merge.analysis.demangling import name_finder, shown_name
     from pprof_merge.analysis.diff import Usage, diff_tables, share_of
     from pprof_merge.analysis.edge_overlap import overlap
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
@@ -73,8 +73,9 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "LineUse",
     "Call",
     "Place",
-    # A profile as views show it, and the name of a function there.
+    # A profile as views show it, the name of a function there, and what finds one.
     "as_shown",
+    "name_finder",
     "shown_name",
     "with_trimmed_paths",
     # Flame graphs, and the stacks that they are made from.
@@ -122,7 +123,7 @@ __getattr__ = on_first_use(
     __name__,
     {
         "coverage": ["parse_symbols"],
-        "demangling": ["shown_name"],
+        "demangling": ["name_finder", "shown_name"],
         "diff": ["Usage", "diff_tables", "share_of"],
         "flame_graph": ["FlameGraph", "FlameView"],
         "focus": ["NameMatcher", "focus_calls", "focus_names"],

@@ -9,7 +9,7 @@ time left, are shown as they were sent.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import thread_time
 
@@ -31,11 +31,15 @@ _MANGLED = re.compile(rb"_{1,2}Z|_{1,2}R[A-Z]|_?\$[sS]|_T0")
 
 
 def with_demangled_names(profile: Profile) -> Profile:
-    """Return a profile with the names that views show; one that has them is returned as it is."""
+    """Return a profile with the names that views show; one that has them is returned as it is.
+
+    Functions keep the names that they had as their names in the system.
+    """
     functions, strings = profile.functions, profile.strings
     keys = functions.name.astype(np.int64) * len(strings) + functions.system_name
     distinct, of_function = np.unique(keys, return_inverse=True)
     rows, system_rows = np.divmod(distinct, len(strings))
+    was = np.where(system_rows, system_rows, rows)
     texts, row_of = list(strings), dict[bytes, int]()
     for number, name in _shown([strings[row] for row in rows], [strings[row] for row in system_rows]):
         rows[number] = row_of.setdefault(name, len(texts))
@@ -43,7 +47,9 @@ def with_demangled_names(profile: Profile) -> Profile:
             texts.append(name)
     if not row_of:
         return profile
-    return profile.replace(functions=replace(functions, name=rows[of_function]), strings=texts)
+    system_rows = np.where(rows < len(strings), system_rows, was)
+    shown = replace(functions, name=rows[of_function], system_name=system_rows[of_function])
+    return profile.replace(functions=shown, strings=texts)
 
 
 def _shown(names: Sequence[bytes], system_names: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -74,6 +80,16 @@ def shown_name(name: str) -> str:
     if not name.isascii() or not _MANGLED.match(name.encode()):
         return name
     return demangled(name.encode()).decode()
+
+
+def name_finder(text: str, system_names: Iterable[tuple[str, str]]) -> Callable[[str], bool]:
+    """Return whether a shown name contains a text, in any case, or a name in the system that is shown so.
+
+    The text may be a whole mangled name. `system_names` are those of shown names, one a line.
+    """
+    sought, as_sent = shown_name(text).casefold(), text.casefold()
+    found = {name for name, names in system_names if as_sent in names.casefold()}
+    return lambda name: sought in name.casefold() or name in found
 
 
 def demangled(name: bytes) -> bytes:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pprof_merge.analysis.demangling import shown_name
+from pprof_merge.analysis.demangling import name_finder
+from pprof_merge.analysis.grouping import function_in
 from pprof_merge.analysis.weighed_stacks import WeighedStacks
 from pprof_merge.arrays import Bools, Floats, Int32s, Int64s, UInt64s
 
@@ -32,7 +33,8 @@ class FlameView:
     """The part of a flame graph to show: the calls below the node with the key `root`; 0 is the whole.
 
     A node is in the graph if its share of the root is at least `least`, and it is one of the `most` largest.
-    The values of stacks in which a name contains `search`, in any case, are added up; it may be mangled.
+    The values of stacks in which a name contains `search`, in any case, are added up; it may be mangled, or
+    be in a mangled name.
     """
 
     root: int = 0
@@ -258,9 +260,16 @@ class _Builder:
         return np.sort(np.concatenate((np.array(chain, np.int64), largest)))
 
     def _matching(self) -> Bools:
-        """Return whether each name contains the search, (n_names)."""
-        sought = shown_name(self._view.search).casefold()
-        return np.array([bool(sought) and sought in name.casefold() for name in self._stacks.names], np.bool_)
+        """Return whether the search finds each name, (n_names)."""
+        names = self._stacks.names
+        if not self._view.search:
+            return np.zeros(len(names), np.bool_)
+        system_names = self._stacks.system_names
+        is_found = name_finder(self._view.search, system_names)
+        return np.array(
+            [is_found(name) or (bool(system_names) and is_found(function_in(name))) for name in names],
+            np.bool_,
+        )
 
     def _matched(self, is_match: Bools) -> tuple[Int64s, int]:
         """Return the value of the stacks below the root in which a name matches, (n_sides), and the number of

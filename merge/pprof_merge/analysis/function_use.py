@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from pprof_merge.analysis.demangling import shown_name
+from pprof_merge.analysis.demangling import name_finder, shown_name
 from pprof_merge.analysis.stacks import Frame, Stacks, stacks_of
 from pprof_merge.analysis.totals import totals_of
 from pprof_merge.arrays import Bools, Int64s
@@ -62,7 +62,7 @@ class FunctionUse:
 
     `total` is that of all samples, `flat` and `cum` are as in `TopTable`. `callers` and `callees` don't
     have the function itself. `is_known` says whether any call has the name; if none has it, `similar` are
-    the shortest names that contain it.
+    the shortest names that contain it, or are shown in place of such.
     """
 
     total: int = 0
@@ -87,9 +87,9 @@ class FunctionUse:
         name_of = np.array([names.setdefault(frame.name, len(names)) for frame in stacks.frames], np.int64)
         is_used = stacks.used()
         used = {frame.name for frame, used in zip(stacks.frames, is_used.tolist(), strict=True) if used}
-        name = shown_name(name)
+        asked, name = name, shown_name(name)
         if name not in used:
-            use.similar = similar_names(name, used)
+            use.similar = _shortest(filter(name_finder(asked, stacks.system_names.items()), used))
             return use
         use.is_known = True
         is_chosen = name_of == names[name]
@@ -111,13 +111,13 @@ class FunctionUse:
         names = [*self.callers, *self.callees, *inlined, *(place.file for place in self.lines), *self.similar]
         return sum(map(len, names)) + _ROW_BYTES * len(names)
 
-    def add(self, other: FunctionUse, name: str) -> None:
-        """Add the use of the same function, named `name`, in another profile."""
+    def add(self, other: FunctionUse) -> None:
+        """Add the use of the same function in another profile."""
         self.total, self.flat, self.cum = (
             self.total + other.total, self.flat + other.flat, self.cum + other.cum
         )  # fmt: skip
         self.is_known |= other.is_known
-        self.similar = similar_names(name, {*self.similar, *other.similar})
+        self.similar = _shortest({*self.similar, *other.similar})
         for own, others in ((self.callers, other.callers), (self.callees, other.callees)):
             for called, call in others.items():
                 before = own.get(called, Call(0, is_inlined=True))
@@ -130,11 +130,9 @@ class FunctionUse:
                 sum_.inlined[inlined] = sum_.inlined.get(inlined, 0) + value
 
 
-def similar_names(name: str, names: Iterable[str]) -> list[str]:
-    """Return the shortest names that contain this one, in any case; at most ten."""
-    sought = shown_name(name).casefold()
-    found = (other for other in names if sought in other.casefold())
-    return nsmallest(_MOST_SIMILAR, found, key=lambda other: (len(other), other))
+def _shortest(names: Iterable[str]) -> list[str]:
+    """Return the shortest names, at most ten."""
+    return nsmallest(_MOST_SIMILAR, names, key=lambda name: (len(name), name))
 
 
 class _Pairs:

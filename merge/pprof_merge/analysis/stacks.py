@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -60,12 +61,14 @@ class Stacks:
     `frames` are the distinct frames, `depths` (n_samples) the number of frames in each stack. The frames of
     locations are ragged, the innermost first; each location has at least one. `slot_frames` (n_slots) has
     them one after another, and `slot_lines` (n_slots) the line that each is at, 0 if it is not known.
+    `system_names` are the mangled names, one a line, of the functions whose names are others, by these.
     """
 
     frames: list[Frame]
     depths: Int64s
     slot_frames: Int32s
     slot_lines: Int64s
+    system_names: dict[str, str]
     _samples: Samples
     _location_offsets: Int64s
 
@@ -164,7 +167,19 @@ def stacks_of(profile: Profile, budget: Budget = UNBOUNDED) -> Stacks:
     slot_lines = np.zeros(len(slot_frames), np.int64)
     slot_lines[slots_of_lines] = profile.locations.lines.line
     depths = _depths(profile.samples, np.diff(location_offsets))
-    return Stacks(list(frames), depths, slot_frames, slot_lines, profile.samples, location_offsets)
+    named = _system_names(profile)
+    return Stacks(list(frames), depths, slot_frames, slot_lines, named, profile.samples, location_offsets)
+
+
+def _system_names(profile: Profile) -> dict[str, str]:
+    """Return the names that functions have in the system, one a line, by other names that are shown."""
+    functions, texts = profile.functions, _Texts(profile.strings)
+    rows = np.flatnonzero((functions.system_name != functions.name) & (functions.system_name > 0))
+    pairs = zip(functions.name[rows].tolist(), functions.system_name[rows].tolist(), strict=True)
+    found = defaultdict[str, dict[str, None]](dict)
+    for name, system_name in pairs:
+        found[texts[name]][texts[system_name]] = None
+    return {name: "\n".join(each) for name, each in found.items()}
 
 
 def _depths(samples: Samples, counts: Int64s) -> Int64s:

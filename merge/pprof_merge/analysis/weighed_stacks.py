@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -29,13 +31,15 @@ class WeighedStacks:
     """Stacks of names with their values, one a row, in one profile or in two that are compared (its sides).
 
     `rows` are rows of `names`, which are distinct; they are ragged by `offsets` (n + 1), the root first.
-    `values` is (n, n_sides).
+    `values` is (n, n_sides). `system_names` are the names that functions have in the system, one a line, by
+    others that are shown, where names are those of functions or lines.
     """
 
     names: list[str]
     rows: Int32s
     offsets: Int64s
     values: Int64s
+    system_names: list[tuple[str, str]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -65,7 +69,8 @@ class WeighedStacks:
         if is_collapsed or by in _COLLAPSED:
             rows, offsets = _collapsed(rows, offsets)
         values = profile.samples.values[:, column : column + 1]
-        return cls(names, rows, offsets, values)
+        known = [*stacks.system_names.items()] if by in {"function", "line"} else []
+        return cls(names, rows, offsets, values, known)
 
     @classmethod
     def joined(cls, every: Sequence[WeighedStacks], budget: Budget = UNBOUNDED) -> Self:
@@ -81,7 +86,8 @@ class WeighedStacks:
             rows.append(number_of[each.rows])
             lengths.append(np.diff(each.offsets))
         values = np.concatenate([np.zeros((0, 1), np.int64), *(each.values for each in every)])
-        return cls(list(numbers), np.concatenate(rows), offsets_of(np.concatenate(lengths)), values)
+        offsets = offsets_of(np.concatenate(lengths))
+        return cls([*numbers], np.concatenate(rows), offsets, values, _joined_names(every))
 
     @property
     def sizes(self) -> Int64s:
@@ -104,6 +110,7 @@ class WeighedStacks:
             values=np.concatenate(
                 (np.pad(self.values, ((0, 0), (0, 1))), np.pad(base.values, ((0, 0), (1, 0))))
             ),
+            system_names=_joined_names((self, base)),
         )
 
     def around(self, name: str) -> tuple[WeighedStacks, WeighedStacks]:
@@ -120,9 +127,18 @@ class WeighedStacks:
         above, below = at - self.offsets[found] + 1, self.offsets[found + 1] - at
 
         def part(index: Int64s, lengths: Int64s) -> WeighedStacks:
-            return WeighedStacks(self.names, self.rows[index], offsets_of(lengths), self.values[found])
+            offsets = offsets_of(lengths)
+            return WeighedStacks(self.names, self.rows[index], offsets, self.values[found], self.system_names)
 
         return part(-spans(-at, above), above), part(spans(at, below), below)
+
+
+def _joined_names(every: Iterable[WeighedStacks]) -> list[tuple[str, str]]:
+    """Return the names in the system of all functions of several stacks."""
+    found = defaultdict[str, dict[str, None]](dict)
+    for name, texts in chain.from_iterable(each.system_names for each in every):
+        found[name] |= dict.fromkeys(texts.split("\n"))
+    return [(name, "\n".join(texts)) for name, texts in found.items()]
 
 
 def _collapsed(rows: Int32s, offsets: Int64s) -> tuple[Int32s, Int64s]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tests.collector.queries.test_dropped_frames import folded, tables
-from tests.collector.queries.test_queries import asked, store
+from tests.collector.queries.test_queries import asked, refused, store
+from tests.collector.visitor import Visitor
 from tests.merge.stacked import stacked
 from tests.server import Server
 
@@ -44,6 +46,26 @@ def test_either_name_finds_a_function(fleet: Server, name: str) -> None:
     assert folded(fleet, "shop", ignore=name) == ""
     rows = asked(fleet, "/v1/fleet", search=name)["functions"]
     assert [row["name"] for row in rows] == ["std::vector::push_back"]
+
+
+@pytest.mark.parametrize("part", ["9push_ba", "_ZNSt6vectorIiS", "VECTOR::push"])
+def test_a_part_of_either_name_finds_a_function(fleet: Server, part: str) -> None:
+    assert asked(fleet, "/v1/flame", service="shop", search=part)["found"]["value"] == 10**9
+    beside = asked(fleet, "/v1/flame", service="shop", base_last="1d", search=part, by="line")
+    assert (beside["found"]["value"], beside["found"]["names"]) == (10**9, 1)
+    (row,) = asked(fleet, "/v1/fleet", search=part)["functions"]
+    assert row["name"] == "std::vector::push_back"
+    assert "'std::vector::push_back'" in refused(fleet, "/v1/function", 404, service="shop", function=part)
+    assert asked(fleet, "/v1/fleet", search="9push_bad")["functions"] == []
+
+
+@pytest.mark.parametrize("search", ["9push_ba", CPP, "vector::PUSH"])
+def test_the_links_beside_a_search_lead_to_what_it_found(fleet: Server, search: str) -> None:
+    page = Visitor(fleet).page("/ui/services/shop", search=search)
+    link = next(link for link in page.links() if "focus=" in link and "push" in link.lower())
+    (focus,) = parse_qs(urlsplit(link).query)["focus"]
+    assert len(asked(fleet, "/v1/top", service="shop", focus=focus)["rows"]) == 3
+    assert folded(fleet, "shop", ignore=focus) == ""
 
 
 def test_compilers_read_what_linkers_know(fleet: Server) -> None:

@@ -16,6 +16,7 @@ from pprof_merge.analysis import (
     FlameGraph,
     FlameView,
     FunctionUse,
+    Grouping,
     TopTable,
     WeighedStacks,
     as_shown,
@@ -232,3 +233,33 @@ def test_names_that_were_read_take_little_memory(monkeypatch: pytest.MonkeyPatch
     for number in range(1000):
         assert shown_name(f"_Z5f{number:04}v") == f"f{number:04}"
         assert len(known) < 10_000 / 200
+
+
+@pytest.mark.parametrize("by", ["function", "line"])
+@pytest.mark.parametrize("has_system_name", [False, True])
+def test_a_part_of_a_mangled_name_finds_what_is_shown_in_its_place(
+    by: Grouping, *, has_system_name: bool
+) -> None:
+    """So does a part of what is shown, also where the sender named the function, and in sums of profiles."""
+    argument = "_ZNSt6vectorIN2ns3BarEE9push_backEOS1_"
+    message = Message.FromString(stacked({f"main;{CPP}": 1, f"main;{argument}": 2, "main;work": 4}))
+    if has_system_name:
+        for function in message.function:
+            function.system_name = function.name
+            if function.name and message.string_table[function.name].startswith(b"_Z"):
+                function.name = len(message.string_table)
+                message.string_table.append(b"std::vector::push_back")
+    profile = decode(message.SerializeToString())
+    one = WeighedStacks.of(profile, 0, by=by)
+    for stacks in (one, WeighedStacks.joined([one, one]), one.beside(one)):
+        sums = 3 * (2 if len(stacks.values) > len(one.values) and stacks.values.shape[1] == 1 else 1)
+        for part in ("6vectorIN2NS3b", "9push_ba", "_ZNSt6vec", "vector::PUSH", CPP):
+            graph = FlameGraph.of(stacks, FlameView(search=part))
+            assert (graph.n_matches, int(graph.matched[0])) == (1, sums), part
+        assert FlameGraph.of(stacks, FlameView(search="2ns4")).n_matches == 0
+    for part in ("6vectorIN2NS3b", "vector::push"):
+        assert FunctionUse.of(profile, part, 0).similar == ["std::vector::push_back"]
+    above, below = one.around("std::vector::push_back")
+    if by == "function":
+        for stacks in (above, below):
+            assert FlameGraph.of(stacks, FlameView(search="3Bar")).n_matches == 1

@@ -139,7 +139,7 @@ def test_the_sum_of_uses_is_the_use_of_the_sum(every: list[list[tuple[list[list[
     decoded = [decode(located(stacks)) for stacks in every]
     total = FunctionUse()
     for profile in decoded:
-        total.add(FunctionUse.of(profile, "main.f", CPU), "main.f")
+        total.add(FunctionUse.of(profile, "main.f", CPU))
     assert counted(total) == counted(FunctionUse.of(merge(decoded), "main.f", CPU))
 
 

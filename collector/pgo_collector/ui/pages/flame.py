@@ -87,6 +87,8 @@ class FlameParameters:
     def values(self, flame: Flame, drawing: Drawing, look: Look) -> dict[str, Any]:
         """Return what the template of a flame graph gets."""
         links, focus, search = self._links, self.reading.focus, self.view.search
+        graph = flame.graph
+        found = {name for name, is_match in zip(graph.names, graph.is_match, strict=True) if is_match}
         return {
             "flame": flame,
             "drawing": drawing,
@@ -98,7 +100,7 @@ class FlameParameters:
             "sample_type": SampleType.of(flame.sample_type),
             "sample_types": [*map(SampleType.of, flame.sample_types)],
             "groupings": GROUPINGS,
-            "filters_of_search": filters_of_search(links, focus.patterns, search),
+            "filters_of_search": filters_of_search(links, focus.patterns, search, found, self.reading.by),
             "filters_of_root": filters_of_name(links, focus.patterns, drawing.root, self.reading.by),
             "row_height": ROW_HEIGHT,
         }
