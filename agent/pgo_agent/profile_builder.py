@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 CPU_TYPES = (("samples", "count"), ("cpu", "nanoseconds"))
+BRANCH_TYPES = (("ranges", "count"), ("branches", "count"))
 DELAY_TYPES = (("contentions", "count"), ("delay", "nanoseconds"))
 
 

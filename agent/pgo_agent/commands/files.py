@@ -11,7 +11,7 @@ from pathlib import Path
 from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import add_collector, add_series, add_trace, read_key, trace_key
 from pgo_agent.errors import AgentError, NotReadable
-from pgo_agent.native import native_profile, read_samples, recording_of
+from pgo_agent.native import native_profile, read_branches, read_samples, recording_of
 from pgo_agent.profile_builder import CPU_TYPES
 from pgo_agent.streams import say
 
@@ -33,21 +33,36 @@ def add_convert(convert: argparse.ArgumentParser) -> None:
         default="",
         help="the event to convert, where perf recorded several; such as cycles or page-faults:u",
     )
+    convert.add_argument(
+        "--branches",
+        action="store_true",
+        help="convert the branch records (perf record -b) instead of the samples",
+    )
     convert.set_defaults(run=_convert)
 
 
 def _convert(options: argparse.Namespace) -> int:
-    samples = read_samples(options.recording, event=options.event)
+    path, event = options.recording, options.event
+    if options.branches:
+        recording = read_branches(path, _ended(path), event=event)
+        options.output.write_bytes(native_profile(recording))
+        say("branch records aren't CPU time: submit with --type branches")
+        return 0
+    samples = read_samples(path, event=event)
     if not samples:
-        raise NotReadable(options.recording, "it has no samples")
-    # perf's clock starts at boot, so the end of the recording is taken from the file's modification time.
-    recording = recording_of(samples, options.recording.stat().st_mtime_ns)
+        raise NotReadable(path, "it has no samples")
+    recording = recording_of(samples, _ended(path))
     options.output.write_bytes(native_profile(recording))
     if recording.types != CPU_TYPES:
         name = recording.types[-1][0]
         label = shlex.quote(f"profile_name={name}")
         say(f"samples of {name} aren't CPU time: submit with --type other --label {label}")
     return 0
+
+
+def _ended(recording: Path) -> int:
+    """Return when a recording ended: perf's clock starts at boot, so by the file's modification time."""
+    return recording.stat().st_mtime_ns
 
 
 def add_submit(submit: argparse.ArgumentParser) -> None:

@@ -1,12 +1,14 @@
 """Turn samples of native programs into pprof profiles, with mappings, addresses, functions and lines.
 
 A `Recording` (`recording`) holds what was sampled: `Stack`s of `Frame`s, each in a `Mapping` of a file. It
-comes from `perf script` (`perf_script`) or from raw addresses and `MemoryMaps` (`memory_maps`).
+comes from `perf script` (`perf_script`, and `branches` for branch records), or from raw addresses and
+`MemoryMaps` (`memory_maps`).
 `native_profile` turns it into pprof with a `NativeProfileBuilder` (`pprof`), and `function_names` names the
 functions of stacks for people. `Elf` (`elf`) reads build ids and segments, `Symbols` (`go_symbols`) the
 functions of a Go program. `run_tool` and `demangle` run other programs (`external_tools`).
 """
 
+from pgo_agent.native.branches import read_branches
 from pgo_agent.native.elf import Elf, candidate_paths
 from pgo_agent.native.external_tools import demangle, run_tool
 from pgo_agent.native.go_symbols import Symbols
@@ -28,6 +30,7 @@ __all__ = [
     "demangle",
     "function_names",
     "native_profile",
+    "read_branches",
     "read_samples",
     "recording_of",
     "run_tool",

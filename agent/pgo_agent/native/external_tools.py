@@ -1,15 +1,17 @@
 """Run the external programs that native profiles need: perf, llvm-symbolizer and llvm-cxxfilt.
 
-`run_tool` runs any of them to its end. `symbolize` and `demangle` look up source lines and readable names.
+`run_tool` runs any of them to its end, and `tool_lines` reads one while it runs. `symbolize` and `demangle`
+look up source lines and readable names.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from pgo_agent.errors import ToolFailed
 
@@ -33,12 +35,41 @@ def run_tool(name: str, *arguments: str | Path, stdin: str = "") -> list[str]:
             errors="surrogateescape",
         )
     except FileNotFoundError:
-        package = _PACKAGES.get(name)
-        where = f" (Debian's package: {package})" if package else ""
-        raise ToolFailed(name, f"it is not installed{where}") from None
+        raise _not_installed(name) from None
     if done.returncode:
-        raise ToolFailed(name, done.stderr.strip() or f"it ended with status {done.returncode}")
+        raise _failed(name, done.returncode, done.stderr)
     return done.stdout.split("\n")[:-1]
+
+
+def tool_lines(name: str, *arguments: str | Path) -> Iterator[str]:
+    """Yield the lines that a program prints, while it runs. Raises ToolFailed as `run_tool` does."""
+    with TemporaryFile("w+", encoding="utf-8", errors="surrogateescape") as said:
+        try:
+            program = subprocess.Popen(  # noqa: S603 - fixed program names, no shell
+                [name, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                encoding="utf-8",
+                errors="surrogateescape",
+            )
+        except FileNotFoundError:
+            raise _not_installed(name) from None
+        with program:
+            yield from (line.removesuffix("\n") for line in program.stdout or ())
+        if program.returncode:
+            said.seek(0)
+            raise _failed(name, program.returncode, said.read())
+
+
+def _not_installed(name: str) -> ToolFailed:
+    package = _PACKAGES.get(name)
+    where = f" (Debian's package: {package})" if package else ""
+    return ToolFailed(name, f"it is not installed{where}")
+
+
+def _failed(name: str, status: int, said: str) -> ToolFailed:
+    return ToolFailed(name, said.strip() or f"it ended with status {status}")
 
 
 @dataclass(frozen=True, slots=True)

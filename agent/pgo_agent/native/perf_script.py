@@ -21,17 +21,10 @@ from pgo_agent.native.external_tools import run_tool
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
 from pgo_agent.profile_builder import CPU_TYPES
 
-_FIELDS = "comm,pid,tid,time,period,event,ip,sym,dso"
-_SCRIPT = (
-    "script",
-    "--show-mmap-events",
-    "--show-task-events",
-    "--no-inline",
-    "--no-demangle",
-    "--ns",
-    "-F",
-    _FIELDS,
-)
+# What perf prints of any recording: `-F` and the fields of a sample follow.
+SCRIPT = ("script", "--show-mmap-events", "--show-task-events", "--no-inline", "--no-demangle", "--ns", "-F")
+HEAD = "comm,pid,tid,time,period,event"
+_FIELDS = f"{HEAD},ip,sym,dso"
 # The events whose period is CPU time in ns.
 _CLOCKS = frozenset({"cpu-clock", "task-clock"})
 # The events that happen as code runs: their samples say how often code ran, as those of clocks do. Intel and
@@ -51,20 +44,20 @@ _NAMED_EVENTS = 10
 # Programs choose the names of their threads and files, and so can forge a line. Numbers are therefore matched
 # with the number of digits that they can have at most.
 _MAPPED = re.compile(
-    r"PERF_RECORD_MMAP2? -?\d+/\d+: \[0x(?P<start>[0-9a-f]{1,16})\(0x(?P<size>[0-9a-f]{1,16})\)"
+    r"PERF_RECORD_MMAP2? (?P<pid>-?\d{1,10})/\d+: \[0x(?P<start>[0-9a-f]{1,16})\(0x(?P<size>[0-9a-f]{1,16})\)"
     r" @ (?P<offset>(?:0x)?[0-9a-f]{1,16})"
     r"(?: <(?P<build_id>[0-9a-f]+)>| [^\]]*)?\]: \S+ (?P<file>.*)"
 )
 # A gap is looked at from its beginning only, which takes time that is linear in its length.
-_SAMPLE = re.compile(
+SAMPLE = re.compile(
     r"(?P<comm>.*?)(?<! ) +(?P<pid>-?\d{1,10})/(?P<thread>-?\d{1,10}) +(?P<time>\d{1,9}\.\d{9}): +"
     r"(?P<period>\d{1,12}) +(?P<event>[!-~]{1,255}):(?: +(?P<frame>\S.*)?)?"
 )
 _FRAME = re.compile(r"\s+(?P<at>[0-9a-f]{1,16}) (?P<symbol>.*?) \((?P<file>.*)\)")
 # The name of a task, and the task that it was forked from. Other task events aren't needed.
-_NAMED = re.compile(r"PERF_RECORD_COMM(?: exec)?: (?P<comm>.*):(?P<pid>\d+)/(?P<thread>\d+)$")
-_FORKED = re.compile(r"PERF_RECORD_FORK\((?P<pid>\d+):(?P<thread>\d+)\):\((?P<parent>\d+):\d+\)$")
-_EVENT = re.compile(r" PERF_RECORD_[A-Z0-9]+\b")
+NAMED = re.compile(r"PERF_RECORD_COMM(?P<exec> exec)?: (?P<comm>.*):(?P<pid>\d+)/(?P<thread>\d+)$")
+FORKED = re.compile(r"PERF_RECORD_FORK\((?P<pid>\d+):(?P<thread>\d+)\):\((?P<parent>\d+):\d+\)$")
+EVENT = re.compile(r" PERF_RECORD_[A-Z0-9]+\b")
 _KERNEL = "[kernel.kallsyms]"
 _KERNEL_STARTS = 1 << 63
 _ADDRESSES = 1 << 64
@@ -94,7 +87,7 @@ def read_samples(path: Path, perf: str = "perf", event: str = "") -> list[Sample
     `event` may be left out if there is one only. Raises NotReadable if it isn't there or has no stacks, and
     ToolFailed if perf is missing or can't read the file.
     """
-    printed = run_tool(perf, *_SCRIPT, "-i", path)
+    printed = run_tool(perf, *SCRIPT, _FIELDS, "-i", path)
     try:
         samples = samples_of(parse(printed), event)
     except ValueError as error:
@@ -104,16 +97,16 @@ def read_samples(path: Path, perf: str = "perf", event: str = "") -> list[Sample
             f"its samples of {samples[0].event} have no stacks: record with -g, which follows frame pointers"
             " (as --call-graph fp), with --call-graph dwarf, or with --call-graph lbr"
         )
-        if _has_branches(path, perf):
-            reason += "; its branch records (perf record -b) aren't read"
+        with suppress(ToolFailed):
+            if has_branches(path, perf):
+                reason += "; convert its branch records (perf record -b) with --branches"
         raise NotReadable(path, reason)
     return samples
 
 
-def _has_branches(path: Path, perf: str) -> bool:
-    with suppress(ToolFailed):
-        return any("BRANCH_STACK" in line for line in run_tool(perf, "evlist", "-v", "-i", path))
-    return False
+def has_branches(path: Path, perf: str) -> bool:
+    """Return whether a recording has branch records. Raises ToolFailed."""
+    return any("BRANCH_STACK" in line for line in run_tool(perf, "evlist", "-v", "-i", path))
 
 
 def samples_of(samples: Iterable[Sample], event: str) -> list[Sample]:
@@ -123,13 +116,21 @@ def samples_of(samples: Iterable[Sample], event: str) -> list[Sample]:
     Raises ValueError if it isn't one.
     """
     every = list(samples)
-    counts = Counter(sample.event for sample in every)
-    wanted = event and "".join(_spelled(event))
+    chosen = chosen_event(Counter(sample.event for sample in every), event)
+    return [sample for sample in every if sample.event == chosen]
+
+
+def chosen_event(counts: Counter[str], event: str) -> str:
+    """Return the one of some events, with their numbers of samples, that is meant; raise as `samples_of`.
+
+    Without any events and `event`, it is "".
+    """
+    wanted = event and event_name(event)
     chosen = {name for name in counts if wanted in {"", name}} or {
         name for name in counts if wanted == kind_of(name)
     }
     if len(chosen) == 1 or not (counts or event):
-        return [sample for sample in every if sample.event in chosen]
+        return "".join(chosen)
     found = ", ".join(f"{name} ({count})" for name, count in counts.most_common(_NAMED_EVENTS)) or "none"
     if chosen:
         raise ValueError(f"it has samples of several events, choose one with --event: {found}")
@@ -144,6 +145,11 @@ def _spelled(event: str) -> tuple[str, str]:
         return event, ""
     where = "".join(sorted(_WHERE.intersection(parts["modifiers"] or ""), reverse=True))
     return parts["name"], where and f":{where}"
+
+
+def event_name(event: str) -> str:
+    """Return an event's name without precision and kind of cores: `cycles:u` for `cpu_core/cycles/upp`."""
+    return "".join(_spelled(event))
 
 
 def kind_of(event: str) -> str:
@@ -178,7 +184,7 @@ def recording_of(samples: Sequence[Sample], ended: int) -> Recording:
 
 
 def parse(lines: Iterable[str]) -> Iterator[Sample]:
-    """Yield the samples in the output of perf with `_SCRIPT`. Raises ValueError for any other text."""
+    """Yield the samples in the output of perf with `SCRIPT`. Raises ValueError for any other text."""
     mappings: dict[str, list[Mapping]] = {}
     processes: dict[str, str] = {}
     header: re.Match[str] | None = None
@@ -190,9 +196,9 @@ def parse(lines: Iterable[str]) -> Iterator[Sample]:
             header, frames = None, []
         elif header:
             frames.extend(_frame(line, mappings, frames))
-        elif _EVENT.search(line):
+        elif EVENT.search(line):
             _apply_event(line, mappings, processes)
-        elif header := _SAMPLE.fullmatch(line):
+        elif header := SAMPLE.fullmatch(line):
             if header["frame"]:
                 # Without stacks, perf prints the sample in one line.
                 yield _sample(header, frames, processes)
@@ -206,31 +212,35 @@ def parse(lines: Iterable[str]) -> Iterator[Sample]:
 def _sample(header: re.Match[str], frames: list[Frame], processes: dict[str, str]) -> Sample:
     stack = Stack(header["comm"].strip(), int(header["pid"]), int(header["thread"]), tuple(frames))
     time = int(header["time"].replace(".", ""))
-    process, event = processes.get(header["pid"], ""), "".join(_spelled(header["event"]))
+    process, event = processes.get(header["pid"], ""), event_name(header["event"])
     return Sample(stack, time, int(header["period"]), process, event, has_stack=not header["frame"])
 
 
 def _apply_event(line: str, mappings: dict[str, list[Mapping]], processes: dict[str, str]) -> None:
     """Update the mappings by file, and the names of main threads by process id, from an event line."""
-    if mapped := _MAPPED.search(line):
-        mapping = _mapping(mapped)
-        if mapping.start + mapping.size < _ADDRESSES:
-            mappings.setdefault(mapping.file, []).insert(0, mapping)
-    elif (named := _NAMED.search(line)) and named["pid"] == named["thread"]:
+    if mapped := mapping_in(line):
+        _, mapping = mapped
+        mappings.setdefault(mapping.file, []).insert(0, mapping)
+    elif (named := NAMED.search(line)) and named["pid"] == named["thread"]:
         processes[named["pid"]] = named["comm"]
-    elif (forked := _FORKED.search(line)) and forked["pid"] == forked["thread"]:
+    elif (forked := FORKED.search(line)) and forked["pid"] == forked["thread"]:
         processes[forked["pid"]] = processes.get(forked["parent"], "")
 
 
-def _mapping(mapped: re.Match[str]) -> Mapping:
-    file = mapped["file"]
-    return Mapping(
+def mapping_in(line: str) -> tuple[str, Mapping] | None:
+    """Return the process id and the mapping of an event line; None if it has none, or one of no memory."""
+    mapped = _MAPPED.search(line)
+    if mapped is None:
+        return None
+    file, start, size = mapped["file"], int(mapped["start"], 16), int(mapped["size"], 16)
+    mapping = Mapping(
         file=_KERNEL if file.startswith(_KERNEL) else file,
         build_id=mapped["build_id"] or "",
-        start=int(mapped["start"], 16),
-        size=int(mapped["size"], 16),
+        start=start,
+        size=size,
         offset=int(mapped["offset"], 16),
     )
+    return (mapped["pid"], mapping) if start + size < _ADDRESSES else None
 
 
 def _frame(line: str, mappings: dict[str, list[Mapping]], called: Sequence[Frame]) -> Iterator[Frame]:

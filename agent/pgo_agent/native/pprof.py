@@ -11,7 +11,7 @@ from pgo_agent.errors import NotReadable
 from pgo_agent.native.elf import Elf, candidate_paths
 from pgo_agent.native.external_tools import Line, demangle, symbolize
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
-from pgo_agent.profile_builder import ProfileBuilder
+from pgo_agent.profile_builder import BRANCH_TYPES, ProfileBuilder
 
 _Lines = dict[Frame, tuple[Line, ...]]
 
@@ -19,9 +19,10 @@ _Lines = dict[Frame, tuple[Line, ...]]
 def native_profile(recording: Recording) -> bytes:
     """Return a recording as a gzipped pprof profile.
 
-    The sample types are the recording's, the labels pid, comm and thread. Source lines
-    come from the binary at the path of its mapping, here or as its processes see it. If that file is gone or
-    of another build, the profile has only addresses and the symbols that the frames have already.
+    The sample types are the recording's. Samples have the labels pid, comm and thread; branch records have
+    none, since compilers don't care who ran it. Source lines come from the binary at the path of its mapping,
+    here or as its processes see it. If that file is gone or of another build, the profile has only addresses
+    and the symbols that the frames have already.
     Raises ToolFailed if llvm-symbolizer or llvm-cxxfilt is missing or fails.
     """
     builder = NativeProfileBuilder(recording.stacks, recording.types)
@@ -31,6 +32,8 @@ def native_profile(recording: Recording) -> bytes:
         sample = builder.profile.sample.add(
             value=values[-len(recording.types) :], location_id=map(builder.location, stack.frames)
         )
+        if recording.types == BRANCH_TYPES:
+            continue
         sample.label.add(key=builder.text("pid"), num=stack.pid)
         sample.label.add(key=builder.text("comm"), str=builder.text(stack.comm))
         sample.label.add(key=builder.text("thread"), num=stack.thread)

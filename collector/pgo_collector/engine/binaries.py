@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pprof_merge import FORMATS, Budget, Profile, UnfitForFormat
 from pprof_merge.analysis import Rules, kept_by_llvm
 from pprof_merge.binary import Binary, BinaryInvalid, BinaryLimits, llvm_with_binary
-from pprof_merge.formats import most_sampled_build, samples_in
+from pprof_merge.formats import most_sampled_build
 
 from pgo_collector.engine.renditions import BinaryChoice, Rendition, StoredBinary
 from pgo_collector.errors import (
@@ -108,14 +108,13 @@ def kept_with_help(binaries: BinaryChoice, profile: Profile, budget: Budget) -> 
     binary = chosen_binary(profile, binaries)
     if binary is None:
         return kept_by_llvm(profile, budget)
+    from pprof_merge.binary import kept_with_binary  # noqa: PLC0415 - an extra
+
     rendition = Rendition(FORMATS["llvm"], Rules(), binaries=binaries)
     try:
-        kept = samples_in(written_pieces(profile, rendition, binary, budget))
+        return kept_with_binary(profile, written_pieces(profile, rendition, binary, budget), binary.build_id)
     except (NoSuchBinary, BinariesOff, NotOfThisProfile) as error:
         raise UnfitForFormat(str(error).removeprefix("format=llvm: ")) from error
-    from pprof_merge.binary import SCALE  # noqa: PLC0415 - an extra
-
-    return kept // SCALE
 
 
 def chosen_binary(profile: Profile, binaries: BinaryChoice) -> StoredBinary | None:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from pprof_merge import ENGINE, Header, Limits, ProfileError, ValueType, compress, inflate
+from pprof_merge.analysis import BRANCH_TYPES
 from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
 
 from pgo_collector.blobs.blobs import is_sealed
 from pgo_collector.errors import BodyTooCostly, NotACPUProfile, NotOfItsType
 from pgo_collector.model.facts import Facts
-from pgo_collector.model.profile_types import CPU, PROCESS_CPU, WALL
+from pgo_collector.model.profile_types import BRANCHES, CPU, PROCESS_CPU, WALL
 from pgo_collector.traces.spans import span
 
 _GZIP_WBITS = 31
@@ -38,6 +39,7 @@ _LIKELY = {
     b"threadcreate": ("threadcreate",),
     b"wall": (WALL,),
     b"cpu": (PROCESS_CPU,),
+    BRANCH_TYPES[0].type: (BRANCHES,),
 }
 # The types of Go's own profiles: what is certainly another one of them isn't taken as one.
 _OF_GO = frozenset({"heap", "allocs", "block", "mutex", "goroutine", "threadcreate"})
@@ -106,6 +108,8 @@ def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Li
             check_cpu(summary.header)
         elif body.type in _OF_GO:
             _check_of_go(body.type, summary.header)
+        elif body.type == BRANCHES and summary.header.sample_types != BRANCH_TYPES:
+            raise _not_of_type(body.type, summary.header, "pgo-agent convert --branches makes them")
         to_store = packed(content, limits)
         size = len(to_store or content)
         if isinstance(body.content, Path) and to_store is not None:
@@ -123,8 +127,12 @@ def _check_of_go(type_: str, header: Header) -> None:
     """Raise NotOfItsType for a profile that is certainly another one than Go's of this type."""
     likely = (CPU,) if is_cpu(header) else _likely(header)
     if likely and type_ not in likely:
-        types = _cut(", ".join(map(str, header.sample_types[:10])))
-        raise NotOfItsType(f"not a profile of the type {type_}: it measures {types}; {_advice(likely)}")
+        raise _not_of_type(type_, header, _advice(likely))
+
+
+def _not_of_type(type_: str, header: Header, advice: str) -> NotOfItsType:
+    types = _cut(", ".join(map(str, header.sample_types[:10])))
+    return NotOfItsType(f"not a profile of the type {type_}: it measures {types}; {advice}")
 
 
 def is_cpu(header: Header) -> bool:

@@ -22,6 +22,8 @@ MEMORY_DELTA = "memory"
 BLOCK_DELTA = "block_delta"
 MUTEX_DELTA = "mutex_delta"
 OTHER = "other"
+# What a CPU recorded of the branches that it took: `pgo-agent convert --branches`. Only LLVM can use it.
+BRANCHES = "branches"
 # The types of the agent's latency trackers, and what the pages call them. The tracker `block`, of disks,
 # sends `blockio`: `block` is Go's block profile, which has the same sample types and measures something else.
 # tests/docs/test_trackers.py holds these to the agent's TRACKERS.
@@ -62,9 +64,9 @@ COUNTED_SINCE_START = frozenset({"heap", "allocs", "block", "mutex", "goroutine"
 NOT_ROLLED_UP = frozenset({"heap", "goroutine", "threadcreate", MEMORY_DELTA})
 ROLLED_UP_WITH_DURATION = COUNTED_SINCE_START - NOT_ROLLED_UP
 
-# All types. Profilers differ in what they measure, so only profiles of the type CPU are checked: see
+# All types. Profilers differ in what they measure, so only those of Go's types and BRANCHES are checked: see
 # `engine.validation`.
 TYPES = (
     CPU, "heap", "allocs", "block", "mutex", "goroutine", "threadcreate", *LATENCY_TYPES,
-    PROCESS_CPU, WALL, MEMORY_DELTA, BLOCK_DELTA, MUTEX_DELTA, OTHER,
+    PROCESS_CPU, WALL, MEMORY_DELTA, BLOCK_DELTA, MUTEX_DELTA, BRANCHES, OTHER,
 )  # fmt: skip

@@ -56,6 +56,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "memory": "memory since the profile before",
         "block_delta": "waits since the profile before",
         "mutex_delta": "contention since the profile before",
+        "branches": "branches taken, for LLVM",
         "other": "anything else",
     }
 )

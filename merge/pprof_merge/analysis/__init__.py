@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from pprof_merge.analysis.noise import CONFIDENCE, Interval, count_samples, difference_interval
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
+    from pprof_merge.analysis.sample_paths import BRANCH_TYPES
     from pprof_merge.analysis.sample_types import split_types
     from pprof_merge.analysis.shown import as_shown
     from pprof_merge.analysis.stacks import Frame, default_column, stacks_of
@@ -114,6 +115,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "ReportOptions",
     "KeptApart",
     "kept_by_llvm",
+    "BRANCH_TYPES",
     "overlap",
     "parse_symbols",
     "SymbolsInvalid",
@@ -143,6 +145,7 @@ __getattr__ = on_first_use(
         "build_report": ["KeptApart", "ReportedProfile", "ReportOptions", "report"],
         "gain": ["kept_by_llvm"],
         "rules": ["Rules", "apply_rules", "parse_rules"],
+        "sample_paths": ["BRANCH_TYPES"],
         "sample_types": ["split_types"],
         "shown": ["as_shown"],
         "stacks": ["Frame", "default_column", "stacks_of"],

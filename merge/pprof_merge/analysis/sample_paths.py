@@ -13,7 +13,7 @@ import numpy as np
 
 from pprof_merge.budget import Budget
 from pprof_merge.errors import UnfitForFormat
-from pprof_merge.profile import Header, Profile
+from pprof_merge.profile import Header, Profile, ValueType
 
 # A line, counted from the first of its function, and a discriminator of the statements in it.
 Place = tuple[int, int]
@@ -21,6 +21,10 @@ Place = tuple[int, int]
 Path = tuple[tuple[bytes, Place], ...]
 
 MAX_DEPTH = 200  # of inlined calls; each line is indented by its depth, so the depth needs a bound
+# What a profile of branch records counts: how often the instructions from the caller's address to the leaf's
+# ran in a row, and how often the branch from the caller's address to the leaf's was taken.
+BRANCH_TYPES = (ValueType(b"ranges", b"count"), ValueType(b"branches", b"count"))
+RANGES, BRANCHES = 0, 1
 _OFFSET_BITS = 0xFFFF  # as in LLVM's getOffset, which wraps for a line above the function's first
 # A name that begins with # or [ or a digit reads as a comment, a context or a count; control characters end
 # it.
@@ -54,8 +58,17 @@ def check_lines(profile: Profile, samples: dict[int, int], budget: Budget) -> No
     budget.check_rows(int(n_lines[n_lines <= MAX_DEPTH].sum()), _LINE_BYTES, ADVICE)
 
 
+def has_branches(header: Header) -> bool:
+    """Return whether a profile is one of branch records."""
+    return header.sample_types == BRANCH_TYPES
+
+
 def value_column(header: Header) -> int:
     """Return the column of values that the format counts. Raises UnfitForFormat if it isn't CPU time."""
+    if has_branches(header):
+        raise UnfitForFormat(
+            "branch records need the program that ran: upload it (pgo-agent binary), or name it with --binary"
+        )
     types = [sample_type.type for sample_type in header.sample_types]
     for wanted in (b"samples", b"cpu"):
         if wanted in types:
@@ -63,12 +76,13 @@ def value_column(header: Header) -> int:
     raise UnfitForFormat(f"it measures {', '.join(map(str, header.sample_types)) or 'nothing'}, not CPU time")
 
 
-def samples_of_leaves(profile: Profile) -> dict[int, int]:
+def samples_of_leaves(profile: Profile, column: int | None = None) -> dict[int, int]:
     """Return the number of samples for each location row that is a leaf, as ints of Python, which don't wrap.
 
-    Leaves whose samples add up to 0 or less are left out. Raises UnfitForFormat if it isn't CPU time.
+    Leaves whose samples add up to 0 or less are left out. The values are of the column, or of the one that
+    the format counts. Raises UnfitForFormat if there is none.
     """
-    column = value_column(profile.header)
+    column = value_column(profile.header) if column is None else column
     offsets = profile.samples.location_offsets
     with_stack = offsets[1:] > offsets[:-1]
     leaves = profile.samples.locations[offsets[:-1][with_stack]]
@@ -78,9 +92,13 @@ def samples_of_leaves(profile: Profile) -> dict[int, int]:
     return {leaf: count for leaf, count in samples.items() if count > 0}
 
 
-def samples_of_pairs(profile: Profile) -> dict[tuple[int, int], int]:
-    """Return the number of samples for each leaf and its caller, as location rows; -1 if it has none."""
-    column, offsets = value_column(profile.header), profile.samples.location_offsets
+def samples_of_pairs(profile: Profile, column: int | None = None) -> dict[tuple[int, int], int]:
+    """Return the number of samples for each leaf and its caller, as location rows; -1 if it has none.
+
+    The values are of the column, or of the one that the format counts.
+    """
+    column = value_column(profile.header) if column is None else column
+    offsets = profile.samples.location_offsets
     locations = np.append(profile.samples.locations, -1)
     with_stack = offsets[1:] > offsets[:-1]
     first, last = offsets[:-1][with_stack], offsets[1:][with_stack]

@@ -3,8 +3,9 @@
 A profile has the addresses that were sampled. The program says what they belong to: its basic blocks, and the
 lines and discriminators that were never sampled. `elf` reads the program, `blocks` finds the basic blocks of
 the sampled functions, `flow` makes their counts consistent, `places` reads lines and discriminators, and
-`counting` puts them together. `__all__` has what others use. The room needs the extra `binary`; without the
-solver, of the extra `flow`, the counts of blocks are means.
+`counting` puts them together. Branch records leave nothing to be guessed: `branches` counts them. `__all__`
+has what others use. The room needs the extra `binary`; without the solver, of the extra `flow`, the counts of
+blocks are means.
 """
 
 from typing import TYPE_CHECKING
@@ -14,18 +15,20 @@ from pprof_merge.lazy import on_first_use
 from pprof_merge.limits import BinaryLimits
 
 if TYPE_CHECKING:
-    from pprof_merge.binary.counting import SCALE, llvm_with_binary
+    from pprof_merge.binary.counting import kept_with_binary, llvm_with_binary
     from pprof_merge.binary.elf import Binary
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "llvm_with_binary",
-    "SCALE",
+    "kept_with_binary",
     "Binary",
     "BinaryLimits",
     "BinaryInvalid",
 ]
 
-__getattr__ = on_first_use(__name__, {"counting": ["SCALE", "llvm_with_binary"], "elf": ["Binary"]})
+__getattr__ = on_first_use(
+    __name__, {"counting": ["kept_with_binary", "llvm_with_binary"], "elf": ["Binary"]}
+)
 
 
 def __dir__() -> list[str]:

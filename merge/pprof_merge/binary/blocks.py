@@ -95,6 +95,12 @@ def control_flow(function: Function, binary: Binary, limits: BinaryLimits) -> Co
     return ControlFlow(blocks + [[] for _ in range(n_tables)], edges, code.indirect_calls)
 
 
+def straight_code(function: Function) -> tuple[list[int], set[int]]:
+    """Return the addresses of a function's instructions, and those of them that never go on to the next."""
+    code = _code(function)
+    return code.addresses, {address for address, end in code.ends.items() if not end.goes_on}
+
+
 def _code(function: Function) -> _Code:
     machine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     machine.detail = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from itertools import product
 from typing import TYPE_CHECKING
@@ -16,17 +16,24 @@ from pprof_merge.analysis.sample_paths import (
     Path,
     check_lines,
     counts_of_paths,
-    offset_of,
-    readable_name,
+    has_branches,
     samples_of_leaves,
     samples_of_pairs,
 )
 from pprof_merge.arrays import Floats
-from pprof_merge.binary.elf import Binary, Function
-from pprof_merge.binary.places import Frame, base_discriminator, duplication_factor, frames_of
+from pprof_merge.binary.elf import Binary
+from pprof_merge.binary.places import (
+    NO_LINES,
+    AddressesIn,
+    Frame,
+    duplication_factor,
+    frames_of,
+    functions_at,
+    path_of,
+)
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import BinaryInvalid
-from pprof_merge.formats.llvm import text
+from pprof_merge.formats.llvm import samples_by_build, samples_in, text
 from pprof_merge.limits import BinaryLimits
 from pprof_merge.profile import Profile
 
@@ -44,6 +51,8 @@ def llvm_with_binary(
 ) -> Iterator[bytes]:
     """Yield LLVM's sample profile of a CPU profile, with the program at `path` that was profiled.
 
+    One of branch records is that of `branches.text_of_branches`.
+
     A basic block counts the mean of its instructions' samples, since each of them ran as often as the block.
     Blocks of one function are made consistent. A line counts the maximum of its blocks, times the number of
     copies that the compiler made of it; lines of sampled functions that weren't sampled count 0. Samples
@@ -56,11 +65,14 @@ def llvm_with_binary(
 
     limits = limits or BinaryLimits()
     binary = Binary.at(path, limits)
+    if has_branches(profile.header):
+        from pprof_merge.binary.branches import text_of_branches  # noqa: PLC0415 - an extra
+
+        yield from text_of_branches(profile, binary, path, limits, budget)
+        return
     samples = samples_of_leaves(profile)
     at, others = _samples_at(profile, samples, binary)
-    functions = _sampled_functions(binary, at, limits)
-    if not functions:
-        raise BinaryInvalid("no sample is in a function of this program; give the one that was profiled")
+    functions = functions_at(binary, at, limits)
     counts, addresses, calls = dict[int, float](), list[int](), dict[int, int]()
     ways = dict[int, list[list[int]]]()
     for function in functions:
@@ -74,7 +86,7 @@ def llvm_with_binary(
     frames = frames_of(path, sorted(addresses), limits)
     found = _by_path(counts, at, frames)
     if not found:
-        raise BinaryInvalid("it has no debug lines; build it with -g -fdebug-info-for-profiling")
+        raise BinaryInvalid(NO_LINES)
     targets = _indirect_targets(profile, binary, calls)
     found = _with_nested(
         found, [(_places_of_call(ways[site], frames), shares) for site, shares in targets.items()]
@@ -86,11 +98,20 @@ def llvm_with_binary(
     yield from text(((place, total, count) for place, (total, count) in found.items()), budget)
 
 
+def kept_with_binary(profile: Profile, pieces: Iterable[bytes], build_id: str) -> int:
+    """Return the sum of the values in what `llvm_with_binary` yields, with the program of a build id.
+
+    Totals of branch records count bytes, so those are all that are in the program.
+    """
+    kept = samples_in(pieces) // SCALE
+    return samples_by_build(profile)[build_id] if has_branches(profile.header) else kept
+
+
 def _samples_at(
     profile: Profile, samples: dict[int, int], binary: Binary
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Return the samples by address of the program, and the samples by location of all others."""
-    placed = _Places(profile, binary)
+    placed = AddressesIn(profile, binary)
     at: dict[int, int] = defaultdict(int)
     others: dict[int, int] = {}
     for location, count in samples.items():
@@ -102,24 +123,6 @@ def _samples_at(
     return at, others
 
 
-class _Places(dict[int, int | None]):
-    """Addresses of locations in the program, by row, computed on first use; None if it is elsewhere."""
-
-    def __init__(self, profile: Profile, binary: Binary) -> None:
-        super().__init__()
-        self._profile, self._binary = profile, binary
-        self._is_own = [_is_of(profile, row, binary) for row in range(len(profile.mappings))]
-
-    def __missing__(self, location: int) -> int | None:
-        mappings, locations = self._profile.mappings, self._profile.locations
-        mapping, found = int(locations.mapping[location]), None
-        if mapping >= 0 and self._is_own[mapping]:
-            moved = int(mappings.start[mapping]) - int(mappings.offset[mapping])
-            found = self._binary.address(int(locations.address[location]) - moved)
-        self[location] = found
-        return found
-
-
 def _indirect_targets(
     profile: Profile, binary: Binary, calls: dict[int, int]
 ) -> dict[int, dict[bytes, float]]:
@@ -128,7 +131,7 @@ def _indirect_targets(
 
     `calls` are the addresses of these calls, and where each ends.
     """
-    placed, sites = _Places(profile, binary), sorted(calls)
+    placed, sites = AddressesIn(profile, binary), sorted(calls)
     own: dict[bytes, int] = defaultdict(int)
     below: dict[int, dict[bytes, int]] = defaultdict(lambda: defaultdict(int))
     for (leaf, caller), count in samples_of_pairs(profile).items():
@@ -171,7 +174,7 @@ def _places_of_call(ways: list[list[int]], frames: dict[int, list[Frame]]) -> se
 
     Where calls end branches alike, clang merges them into one, which has no line.
     """
-    paths = (next(filter(None, (_path(frames[address]) for address in way)), ()) for way in ways)
+    paths = (next(filter(None, (path_of(frames[address]) for address in way)), ()) for way in ways)
     return {path for path in paths if path}
 
 
@@ -197,20 +200,6 @@ def _with_nested(
     return nested
 
 
-def _is_of(profile: Profile, mapping: int, binary: Binary) -> bool:
-    """Return whether a mapping is of the program, by its build id."""
-    build_id = profile.strings[int(profile.mappings.build_id[mapping])].decode(errors="replace")
-    return bool(build_id) and build_id == binary.build_id
-
-
-def _sampled_functions(binary: Binary, at: dict[int, int], limits: BinaryLimits) -> list[Function]:
-    functions = {found.start: found for found in map(binary.function, at) if found is not None}
-    size = sum(len(function.code) for function in functions.values())
-    if size > limits.code_bytes:
-        raise BinaryInvalid(f"the sampled functions have {size:,} bytes, more than {limits.code_bytes:,}")
-    return [functions[start] for start in sorted(functions)]
-
-
 def _means(flow: ControlFlow, at: dict[int, int]) -> Floats:
     """Return the samples of each block, by instruction."""
     sizes = [max(len(block), 1) for block in flow.blocks]
@@ -233,23 +222,9 @@ def _by_path(
     found: dict[Path, tuple[int, int]] = {}
     for address, count in counts.items():
         of_address = frames[address]
-        path = _path(of_address)
+        path = path_of(of_address)
         if path:
             copies = duplication_factor(of_address[0].discriminator)
             total, largest = found.get(path, (0, 0))
             found[path] = total + at.get(address, 0) * SCALE, max(largest, round(count * copies))
     return found
-
-
-def _path(frames: list[Frame]) -> Path:
-    """Return the path of frames, innermost first; empty if it is too long, or a line or name is missing."""
-    if len(frames) > MAX_DEPTH:
-        return ()
-    path = []
-    for frame in reversed(frames):
-        name = readable_name(frame.name)
-        if frame.line <= 0 or frame.start_line <= 0 or not name:
-            return ()
-        place = offset_of(frame.line, frame.start_line), base_discriminator(frame.discriminator)
-        path.append((name, place))
-    return tuple(path)

@@ -1,4 +1,7 @@
-"""Places: the source lines and discriminators of addresses, which llvm-symbolizer reads."""
+"""Places: where a profile's locations are in a program, and their source lines and discriminators.
+
+llvm-symbolizer reads the lines.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,15 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from pprof_merge.analysis.sample_paths import MAX_DEPTH, Path, offset_of, readable_name
+from pprof_merge.binary.elf import Binary, Function
 from pprof_merge.errors import BinaryInvalid
 from pprof_merge.limits import BinaryLimits
+from pprof_merge.profile import Profile
 
 _LIBC = ctypes.CDLL(None)
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+NO_LINES = "it has no debug lines; build it with -g -fdebug-info-for-profiling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,44 @@ class Frame:
     line: int
     start_line: int
     discriminator: int
+
+
+class AddressesIn(dict[int, int | None]):
+    """Addresses of locations in the program, by row, computed on first use; None if it is elsewhere."""
+
+    def __init__(self, profile: Profile, binary: Binary) -> None:
+        super().__init__()
+        self._profile, self._binary = profile, binary
+        self._is_own = [_is_of(profile, row, binary) for row in range(len(profile.mappings))]
+
+    def __missing__(self, location: int) -> int | None:
+        mappings, locations = self._profile.mappings, self._profile.locations
+        mapping, found = int(locations.mapping[location]), None
+        if mapping >= 0 and self._is_own[mapping]:
+            moved = int(mappings.start[mapping]) - int(mappings.offset[mapping])
+            found = self._binary.address(int(locations.address[location]) - moved)
+        self[location] = found
+        return found
+
+
+def _is_of(profile: Profile, mapping: int, binary: Binary) -> bool:
+    """Return whether a mapping is of the program, by its build id."""
+    build_id = profile.strings[int(profile.mappings.build_id[mapping])].decode(errors="replace")
+    return bool(build_id) and build_id == binary.build_id
+
+
+def functions_at(binary: Binary, at: Iterable[int], limits: BinaryLimits) -> list[Function]:
+    """Return the functions with these addresses, in order.
+
+    Raises BinaryInvalid if there are none, or if they are too large.
+    """
+    functions = {found.start: found for found in map(binary.function, at) if found is not None}
+    if not functions:
+        raise BinaryInvalid("no sample is in a function of this program; give the one that was profiled")
+    size = sum(len(function.code) for function in functions.values())
+    if size > limits.code_bytes:
+        raise BinaryInvalid(f"the sampled functions have {size:,} bytes, more than {limits.code_bytes:,}")
+    return [functions[start] for start in sorted(functions)]
 
 
 def frames_of(path: str, addresses: Sequence[int], limits: BinaryLimits) -> dict[int, list[Frame]]:
@@ -92,6 +137,20 @@ def _frames(symbols: list[dict[str, Any]]) -> Iterable[Frame]:
     for symbol in symbols:
         name = str(symbol["FunctionName"]).encode()
         yield Frame(name, symbol["Line"], symbol["StartLine"], symbol["Discriminator"])
+
+
+def path_of(frames: list[Frame]) -> Path:
+    """Return the path of frames, innermost first; empty if it is too long, or a line or name is missing."""
+    if len(frames) > MAX_DEPTH:
+        return ()
+    path = []
+    for frame in reversed(frames):
+        name = readable_name(frame.name)
+        if frame.line <= 0 or frame.start_line <= 0 or not name:
+            return ()
+        place = offset_of(frame.line, frame.start_line), base_discriminator(frame.discriminator)
+        path.append((name, place))
+    return tuple(path)
 
 
 def base_discriminator(discriminator: int) -> int:

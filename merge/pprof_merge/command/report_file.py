@@ -14,8 +14,7 @@ from pprof_merge.budget import Budget
 from pprof_merge.codec.decoding import decode
 from pprof_merge.command.files import BadInputError, read, write
 from pprof_merge.errors import BinaryInvalid, ProfileError, SymbolsInvalid, UnfitForFormat
-from pprof_merge.formats.llvm import samples_in
-from pprof_merge.limits import Limits
+from pprof_merge.limits import BinaryLimits, Limits
 from pprof_merge.merging.collection import Collection
 from pprof_merge.profile import Profile
 
@@ -51,10 +50,11 @@ def write_report(
 
 def _kept_with(binary: str, profile: Profile, budget: Budget) -> int:
     """Return the sum of the values in the format llvm with a program. Raises UnfitForFormat."""
-    from pprof_merge.binary import SCALE, llvm_with_binary  # noqa: PLC0415 - an extra
+    from pprof_merge.binary import Binary, kept_with_binary, llvm_with_binary  # noqa: PLC0415 - an extra
 
     try:
-        return samples_in(llvm_with_binary(profile, binary, budget=budget)) // SCALE
+        build_id = Binary.at(binary, BinaryLimits()).build_id
+        return kept_with_binary(profile, llvm_with_binary(profile, binary, budget=budget), build_id)
     except (BinaryInvalid, OSError) as error:
         raise UnfitForFormat(f"{binary} doesn't help: {error}") from error
 

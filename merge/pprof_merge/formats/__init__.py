@@ -2,7 +2,7 @@
 
 A format's module is imported when the format is first used: `pprof`, `go` (with `reduction`), `folded`,
 `speedscope`, `top` (the format json) and `llvm`. `__all__` has what others use: the table, the class of its
-rows, which build has most of a profile's samples, and how many samples are in a file for LLVM.
+rows, and which build has most of a profile's samples.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,11 +14,11 @@ from pprof_merge.lazy import on_first_use
 from pprof_merge.profile import Profile
 
 if TYPE_CHECKING:
-    from pprof_merge.formats.llvm import most_sampled_build, samples_in
+    from pprof_merge.formats.llvm import most_sampled_build
 
-__all__ = ["FORMATS", "Format", "most_sampled_build", "samples_in"]
+__all__ = ["FORMATS", "Format", "most_sampled_build"]
 
-__getattr__ = on_first_use(__name__, {"llvm": ["most_sampled_build", "samples_in"]})
+__getattr__ = on_first_use(__name__, {"llvm": ["most_sampled_build"]})
 
 
 def __dir__() -> list[str]:

@@ -9,22 +9,47 @@ function are nested in the line that called it, since code that is hot in one ca
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import NamedTuple
 
-from pprof_merge.analysis.sample_paths import ADVICE, Path, Place, kept_counts, samples_of_leaves
+from pprof_merge.analysis.sample_paths import (
+    ADVICE,
+    RANGES,
+    Path,
+    Place,
+    has_branches,
+    kept_counts,
+    samples_of_leaves,
+)
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.profile import Profile
 
 _COUNT_LIMIT = (1 << 64) - 1
 
 
+class Calls(NamedTuple):
+    """How often functions were entered (`heads`), and how often each was called from a path (`targets`)."""
+
+    heads: Mapping[bytes, int]
+    targets: Mapping[Path, Mapping[bytes, int]]
+
+
+# What a profile without branch records says of calls.
+UNKNOWN_CALLS = Calls({}, {})
+
+
 @dataclass(slots=True)
 class _FunctionSamples:
-    """The samples of a function or an inlined call: in `total`, by place (`body`), and by `inlined` call."""
+    """The samples of a function or an inlined call: in `total`, by place (`body`), and by `inlined` call.
+
+    It was entered `head` times; `called` has the functions that were called from its places.
+    """
 
     total: int = 0
+    head: int = 0
+    called: dict[Place, Mapping[bytes, int]] = field(default_factory=dict)
     body: dict[Place, int] = field(default_factory=dict)
     inlined: dict[tuple[Place, bytes], _FunctionSamples] = field(default_factory=dict)
 
@@ -65,14 +90,23 @@ def samples_in(pieces: Iterable[bytes]) -> int:
     )
 
 
-def text(counts: Iterable[tuple[Path, int, int]], budget: Budget) -> Iterator[bytes]:
+def text(
+    counts: Iterable[tuple[Path, int, int]], budget: Budget, calls: Calls = UNKNOWN_CALLS
+) -> Iterator[bytes]:
     """Yield the sample profile with these paths, the samples in them and their counts, in pieces of text.
 
-    A path is given once. Raises OutputTooLarge.
+    A path is given once. A line counts at least its calls. Raises OutputTooLarge.
     """
     functions: dict[bytes, _FunctionSamples] = defaultdict(_FunctionSamples)
     for path, total, count in counts:
-        _add(functions, path, total, count)
+        function, place = _place(functions, path, total)
+        function.body[place] = count
+    for path, called in calls.targets.items():
+        function, place = _place(functions, path, 0)
+        function.body[place] = max(function.body.get(place, 0), sum(called.values()))
+        function.called[place] = called
+    for name, count in calls.heads.items():
+        functions[name].head = count
     budget.check(sum(_sizes(functions)), ADVICE)
     yield from budget.within(_written(functions), ADVICE)
 
@@ -80,20 +114,28 @@ def text(counts: Iterable[tuple[Path, int, int]], budget: Budget) -> Iterator[by
 def most_sampled_build(profile: Profile, builds: Collection[str]) -> str | None:
     """Return which of some builds has most samples in its program, by build id; None if none has any.
 
-    Raises UnfitForFormat if the profile isn't of CPU time.
+    Raises UnfitForFormat if the profile isn't of CPU time or of branch records.
     """
-    mappings = profile.mappings
-    counts: dict[str, int] = defaultdict(int)
-    for location, count in samples_of_leaves(profile).items():
-        mapping = int(profile.locations.mapping[location])
-        if mapping >= 0:
-            build_id = profile.strings[int(mappings.build_id[mapping])].decode(errors="replace")
-            if build_id in builds:
-                counts[build_id] += count
+    counts = {build_id: count for build_id, count in samples_by_build(profile).items() if build_id in builds}
     return min(counts, key=lambda build_id: (-counts[build_id], build_id), default=None)
 
 
-def _add(functions: dict[bytes, _FunctionSamples], path: Path, total: int, count: int) -> None:
+def samples_by_build(profile: Profile) -> dict[str, int]:
+    """Return the samples in each program, by build id, or the ranges that ran. Raises UnfitForFormat."""
+    mappings = profile.mappings
+    counts: dict[str, int] = defaultdict(int)
+    column = RANGES if has_branches(profile.header) else None
+    for location, count in samples_of_leaves(profile, column).items():
+        mapping = int(profile.locations.mapping[location])
+        if mapping >= 0:
+            counts[profile.strings[int(mappings.build_id[mapping])].decode(errors="replace")] += count
+    return counts
+
+
+def _place(
+    functions: dict[bytes, _FunctionSamples], path: Path, total: int
+) -> tuple[_FunctionSamples, Place]:
+    """Return where a path ends, and add to the totals on the way there."""
     (name, place), *callees = path
     function = functions[name]
     function.total += total
@@ -101,7 +143,7 @@ def _add(functions: dict[bytes, _FunctionSamples], path: Path, total: int, count
         function = function.inlined.setdefault((place, name), _FunctionSamples())
         function.total += total
         place = callee_place
-    function.body[place] = count
+    return function, place
 
 
 def _sizes(functions: dict[bytes, _FunctionSamples]) -> Iterator[int]:
@@ -121,13 +163,15 @@ def _inlined_sizes(function: _FunctionSamples, depth: int) -> Iterator[int]:
 def _written(functions: dict[bytes, _FunctionSamples]) -> Iterator[bytes]:
     """Yield the text in the order of LLVM's writer: hot functions first, each with its lines, then calls."""
     for name, function in sorted(functions.items(), key=lambda entry: (-entry[1].total, entry[0])):
-        yield b"%s:%d:0\n" % (name, _bounded(function.total))
+        yield b"%s:%d:%d\n" % (name, _bounded(function.total), _bounded(function.head))
         yield from _written_body(function, b" ")
 
 
 def _written_body(function: _FunctionSamples, indent: bytes) -> Iterator[bytes]:
     for place, count in sorted(function.body.items()):
-        yield b"%s%s: %d\n" % (indent, _location(place), _bounded(count))
+        called = sorted(function.called.get(place, {}).items(), key=lambda call: (-call[1], call[0]))
+        targets = b"".join(b" %s:%d" % (name, _bounded(number)) for name, number in called)
+        yield b"%s%s: %d%s\n" % (indent, _location(place), _bounded(count), targets)
     for (place, name), callee in sorted(function.inlined.items(), key=itemgetter(0)):
         yield b"%s%s: %s:%d\n" % (indent, _location(place), name, _bounded(callee.total))
         yield from _written_body(callee, indent + b" ")

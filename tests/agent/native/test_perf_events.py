@@ -165,7 +165,7 @@ def test_branch_records_without_stacks_are_named(tmp_path: Path) -> None:
     file = recorded(tmp_path / "perf.data", "-e", "cpu-clock")
     of_hardware(file, b"cycles")
     with_branches(file)
-    said = r"of cycles have no stacks: record with -g.*; its branch records \(perf record -b\) aren't read$"
+    said = r"of cycles have no stacks: .*; convert its branch records \(perf record -b\) with --branches$"
     with pytest.raises(NotReadable, match=said):
         read_samples(file)
 

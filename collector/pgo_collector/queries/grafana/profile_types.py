@@ -10,12 +10,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pprof_merge import ValueType
+from pprof_merge.analysis import BRANCH_TYPES
 from pprof_merge.merging import kind_of
 
 from pgo_collector.engine.sample_types import Kind
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.profile_types import (
     BLOCK_DELTA,
+    BRANCHES,
     CPU,
     LATENCY_TYPES,
     MEMORY_DELTA,
@@ -142,6 +144,7 @@ PROFILE_TYPES: Mapping[str, tuple[ProfileType, ...]] = MappingProxyType(
         "mutex": types_of_kind("mutex_total", _CONTENTIONS, _WAITS),
         "goroutine": _same("goroutine"),
         "threadcreate": _same("threadcreate"),
+        BRANCHES: types_of_kind(BRANCHES, BRANCH_TYPES[-1], BRANCH_TYPES),
         **{name: types_of_kind(name, _DELAY, _WAITS) for name in LATENCY_TYPES},
     }
 )
