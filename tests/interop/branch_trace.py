@@ -22,8 +22,8 @@ _RECORDS = 32  # as many as Intel's CPUs have
 _MAP = re.compile(r"(\w+)-(\w+) r.xp (\w+) \S+ \d+ +(/.*)")
 
 
-def recorded_branches(binary: Path, *arguments: str, every: int) -> Path:
-    """Return the recording of one run: a sample at `every` so many branches, with the latest branches."""
+def recorded_branches(binary: Path, *arguments: str, n: int) -> Path:
+    """Return the recording of one run: each n-th branch makes a sample, which has the latest ones."""
     recording, steps, step = (binary.with_name(name) for name in ("branches.data", "steps", "step"))
     run("clang", "-O1", "-o", step, _STEP)
     perf = ("perf", "record", "-q", "-e", "cpu-clock", "-F", "499", "--buildid-mmap", "--no-bpf-event")
@@ -32,7 +32,7 @@ def recorded_branches(binary: Path, *arguments: str, every: int) -> Path:
     assert pid
     of_hardware(recording, b"cycles:u")
     taken = _taken(np.fromfile(steps, np.uint64).tolist(), said)
-    with_branches(recording, _stacks(taken, every), int(pid[0]))
+    with_branches(recording, _stacks(taken, n), int(pid[0]))
     return recording
 
 
@@ -60,11 +60,11 @@ def _taken(steps: list[int], maps: str) -> list[tuple[int, int]]:
     return taken
 
 
-def _stacks(taken: list[tuple[int, int]], every: int) -> list[Branches]:
+def _stacks(taken: list[tuple[int, int]], n: int) -> list[Branches]:
     latest: deque[tuple[int, int]] = deque(maxlen=_RECORDS)
     stacks: list[Branches] = []
     for number, branch in enumerate(taken, 1):
         latest.appendleft(branch)
-        if number % every == 0:
+        if number % n == 0:
             stacks.append(tuple(latest))
     return stacks

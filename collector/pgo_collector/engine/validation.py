@@ -109,7 +109,7 @@ def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Li
         elif body.type in _OF_GO:
             _check_of_go(body.type, summary.header)
         elif body.type == BRANCHES and summary.header.sample_types != BRANCH_TYPES:
-            raise _not_of_type(body.type, summary.header, "pgo-agent convert --branches makes them")
+            raise _not_of_type(body.type, summary.header, "pgo-agent convert --branches makes such")
         to_store = packed(content, limits)
         size = len(to_store or content)
         if isinstance(body.content, Path) and to_store is not None:

@@ -107,7 +107,7 @@ def _code(function: Function) -> _Code:
     machine.skipdata = True
     code = _Code()
     limit = function.start + len(function.code)
-    for instruction in machine.disasm(function.code, function.start):
+    for instruction in machine.disasm(bytes(function.code), function.start):
         code.addresses.append(instruction.address)
         if instruction.id == 0:  # data between instructions
             continue

@@ -45,11 +45,11 @@ _OLD_COMPRESSED = ".zdebug"  # ZLIB, and the size in 8 bytes
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of a program: its name, first address, and code."""
+    """A function of a program: its name, first address, and code, which stays in the file."""
 
     name: bytes
     start: int
-    code: bytes
+    code: memoryview
 
 
 class Binary:
@@ -189,8 +189,8 @@ class Binary:
             return None
         for offset, first, length in self.segments:
             if first <= start and start + size <= first + length:
-                code: bytes = self._content[offset + start - first : offset + start - first + size]
-                return Function(self._name(row), start, code)
+                at = offset + start - first
+                return Function(self._name(row), start, memoryview(self._content)[at : at + size])
         return None
 
 

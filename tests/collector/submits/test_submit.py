@@ -231,14 +231,14 @@ def test_a_profile_without_its_type_is_told_the_type(
     assert answer.json()["detail"].endswith(f"send it with {meant}")
 
 
-def _measuring(*sample_types: str) -> bytes:
+def _measuring(*sample_types: str, unit: str = "") -> bytes:
     """Return a profile that has these sample types and no samples."""
 
     def edit(profile: Profile) -> None:
         del profile.sample_type[:], profile.sample[:]
         for name in sample_types:
-            profile.string_table.append(name.encode())
-            profile.sample_type.add(type=len(profile.string_table) - 1)
+            profile.string_table.extend((name.encode(), unit.encode()))
+            profile.sample_type.add(type=len(profile.string_table) - 2, unit=len(profile.string_table) - 1)
 
     return edited(profile_of("a"), edit)
 
@@ -270,6 +270,23 @@ def test_other_types_take_any_profile(shared: Server, type_: str) -> None:
     query = {"type": type_, "service": "mixed"}
     assert shared.submit(profile_of("a"), query=query).status_code == 204
     assert shared.submit(_measuring("contentions", "delay"), query=query).status_code == 204
+
+
+def test_branch_records_are_of_their_type_only_and_it_has_nothing_else(shared: Server) -> None:
+    """They would count as time where they don't belong: `pgo-agent convert --branches` makes them."""
+    records, query = _measuring("ranges", "branches", unit="count"), {"service": "mixed"}
+    answer = shared.submit(records, query=query)
+    assert (answer.status_code, answer.json()["detail"][-28:]) == (400, "; send it with type=branches")
+    assert "send it with type=branches" in shared.submit(records, query=query | {"type": "heap"}).text
+    reversed_, event = (
+        _measuring(*names, unit="count") for names in (("branches", "ranges"), ("samples", "branches"))
+    )
+    for other in (profile_of("a"), reversed_, event):
+        answer = shared.submit(other, query=query | {"type": "branches"})
+        assert answer.status_code == 400
+        assert "not a profile of the type branches: it measures" in answer.json()["detail"]
+        assert "pgo-agent convert --branches makes such" in answer.json()["detail"]
+    assert shared.submit(records, query=query | {"type": "branches"}).status_code == 204
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress], ids=["bare", "gzip"])

@@ -48,3 +48,33 @@ def sampled(binary: Binary, addresses: dict[int, int], build_id: str | None = No
         profile.location.add(id=number, mapping_id=1, address=moved + each - address)
         profile.sample.add(location_id=[number], value=[count])
     return profile.SerializeToString()
+
+
+def recorded(
+    binary: Binary,
+    ranges: dict[tuple[int, int], int],
+    branches: dict[tuple[int, int], int] | None = None,
+    moved: int = 0x555500000000,
+) -> bytes:
+    """Return a profile of branch records: ranges from one address to another, and branches.
+
+    Address 0 is one outside the program.
+    """
+    profile = Profile(string_table=[b"", b"ranges", b"count", b"branches", binary.build_id.encode()])
+    profile.sample_type.add(type=1, unit=2)
+    profile.sample_type.add(type=3, unit=2)
+    profile.period_type.CopyFrom(profile.sample_type[1])
+    (offset, address, size) = max(binary.segments, key=lambda each: each[2])
+    profile.mapping.add(id=1, memory_start=moved, memory_limit=moved + size, file_offset=offset, build_id=4)
+    locations: dict[int, int] = {}
+    for column, pairs in enumerate((ranges, branches or {})):
+        for pair, count in pairs.items():
+            for at in pair:
+                if at not in locations:
+                    locations[at] = len(locations) + 1
+                    own = {"mapping_id": 1, "address": moved + at - address} if at else {"address": 1}
+                    profile.location.add(id=locations[at], **own)
+            value = [0, 0]
+            value[column] = count
+            profile.sample.add(location_id=[locations[pair[1]], locations[pair[0]]], value=value)
+    return profile.SerializeToString()
