@@ -86,6 +86,12 @@ def test_what_a_file_does_not_have_breaks_the_row(frames: Frames) -> None:
         (0x9008, 0x9004): (1, 0),
     }
 
+    gap = (0x9008, 0x4010), (0x4020, 0x4040)
+    assert frames.pairs(MAPPED.format(1, 1, 0x4000) + LIBRARY + sample(1, *gap)) == {
+        (0x4010, 0x9008): (0, 1),
+        (0x4040, 0x4020): (0, 1),
+    }
+
 
 def test_processes_of_one_file_add_up_wherever_it_is(frames: Frames) -> None:
     printed = MAPPED.format(1, 1, 0x4000) + MAPPED.format(2, 2, 0x14000)
@@ -98,6 +104,9 @@ def test_a_forked_process_has_the_memory_of_then_until_it_runs_another_program(f
     forked = "json 1/1 1.0: PERF_RECORD_FORK(2:2):(1:1)\njson 1/1 1.0: PERF_RECORD_FORK(1:7):(1:1)\n"
     printed = MAPPED.format(1, 1, 0x4000) + forked + LIBRARY + sample(2, branch, (0x9000, 0x9004))
     assert frames.pairs(printed) == {(0x4010, 0x4050): (0, 1)}
+    # A thread of another process has that one's memory, whatever it is called.
+    thread = "json 1/1 1.0: PERF_RECORD_FORK(9:10):(1:1)\n" + sample(9, branch)
+    assert frames.pairs(printed + thread) == {(0x4010, 0x4050): (0, 1)}
     named = "json 2/2 1.0: PERF_RECORD_COMM: other:2/2\n"
     assert frames.pairs(printed + named + sample(2, branch)) == {(0x4010, 0x4050): (0, 2)}
     ran = "json 2/2 1.0: PERF_RECORD_COMM exec: other:2/2\n"
@@ -106,11 +115,18 @@ def test_a_forked_process_has_the_memory_of_then_until_it_runs_another_program(f
 
 def test_a_mapping_takes_the_place_of_what_was_there(frames: Frames) -> None:
     over = "json 1/1 1.0: PERF_RECORD_MMAP2 1/1: [0x4800(0x100) @ 0 <d828>]: r-xp /lib/over\n"
-    printed = MAPPED.format(1, 1, 0x4000) + over + sample(1, (0x47FF, 0x4900), (0x4800, 0x48FF))
-    files = {
-        frame.address: frame.mapping.file for pair in frames.read(printed) for frame in pair if frame.mapping
-    }
-    assert files == {0x47FF: BINARY.file, 0x4900: BINARY.file, 0x4800: "/lib/over", 0x48FF: "/lib/over"}
+    before = sample(1, (0x4800, 0x48FF))
+    printed = MAPPED.format(1, 1, 0x4000) + before + over + sample(1, (0x47FF, 0x4900), (0x4800, 0x48FF))
+    places = {frame for pair in frames.read(printed) for frame in pair}
+    below = {(at, BINARY.file) for at in (0x47FF, 0x4800, 0x48FF, 0x4900)}
+    found = {(frame.address, frame.mapping.file) for frame in places if frame.mapping}
+    assert found == below | {(0x4800, "/lib/over"), (0x48FF, "/lib/over")}
+
+
+def test_code_in_no_file_is_none(frames: Frames) -> None:
+    made = "json 1/1 1.0: PERF_RECORD_MMAP 1/1: [0x7000(0x1000) @ 0x7000]: x //anon\n"
+    printed = MAPPED.format(1, 1, 0x4000) + made + sample(1, (0x7050, 0x7010), (0x4050, 0x4010))
+    assert frames.pairs(printed) == {(0x4010, 0x4050): (0, 1)}
 
 
 def test_one_event_is_read(frames: Frames) -> None:

@@ -28,8 +28,14 @@ __attribute__((noinline)) int quoted(int x) { odd += x; return odd * 3; }
 __attribute__((noinline)) int rare(int x) __asm__("work.cold");
 __attribute__((noinline)) int rare(int x) { even += x; return even * 5; }
 __asm__(".globl large; .type large, @function; large: .fill 1000000, 1, 0x90; ret; .size large, .-large");
+int many[4096];
+__attribute__((noinline)) void unrolled(int n) {
+#pragma clang loop unroll_count(4)
+    for (int i = 0; i < n; i++) many[i] += n * i;
+}
 int main(int argc, char **argv) {
     int x = work(argc, argc);
+    unrolled(argc);
     return x + quoted(argc) + rare(argc);
 }
 """
@@ -81,10 +87,10 @@ def test_a_range_counts_for_each_of_its_instructions_and_no_other(code: Code, tm
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(random=st.randoms(use_true_random=False))
-def test_counts_are_those_of_going_through_each_range(code: Code, random: Random) -> None:
+@given(name=st.sampled_from(("work", "unrolled")), random=st.randoms(use_true_random=False))
+def test_counts_are_those_of_going_through_each_range(code: Code, name: str, random: Random) -> None:
     """Some ranges run on after a jump, as CPUs were seen to record."""
-    work = code.functions["work"]
+    work = code.functions[name]
     ranges, ran = dict[tuple[int, int], int](), dict.fromkeys(work, 0)
     for _ in range(random.randrange(1, 12)):
         first, last = sorted((random.choice(work), random.choice(work)))
@@ -147,10 +153,17 @@ def test_a_name_that_would_end_early_is_no_target(code: Code, tmp_path: Path) ->
 def test_what_cannot_have_run_counts_for_nothing(code: Code) -> None:
     work, main = code.functions["work"], code.functions["main"]
     sound = {(work[0], work[1]): 5}
-    bogus = {(work[0], main[-1]): 7, (0, work[1]): 7, (main[0], 0): 7, (work[2], work[3]): -7}
+    returns = max(at for at in work if not code.goes_on(at))
+    bogus = {
+        (work[0], main[-1]): 7,
+        (returns, main[0]): 7,
+        (0, work[1]): 7,
+        (main[0], 0): 7,
+        (work[2], work[3]): -7,
+    }
     text = code.written(recorded(code.binary, sound))
     profile = Profile.FromString(recorded(code.binary, sound | bogus, {(work[2], main[0]): -3}))
-    profile.sample.add(location_id=profile.sample[0].location_id[:1], value=[7, 7])
+    profile.sample.add(location_id=profile.sample[0].location_id[1:], value=[7, 7])
     assert code.written(profile.SerializeToString()) == text
 
 
