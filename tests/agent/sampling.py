@@ -14,7 +14,7 @@ _PATIENCE_SECONDS = 120.0
 def wait_until_begun(agent: int) -> None:
     """Return when a profiler that `agent` runs begins to sample."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not any(map(_has_events, children_of(agent))):
+    while not any(map(has_events, children_of(agent))):
         assert time.monotonic() < deadline, "no profiler samples"
         time.sleep(0.05)
 
@@ -35,7 +35,15 @@ def wait_for_cpu_time(program: int, seconds: float) -> None:
         time.sleep(0.05)
 
 
-def _has_events(pid: int) -> bool:
+def is_bcc(pid: int) -> bool:
+    """Return whether a process samples with bcc, or could."""
+    with suppress(OSError):
+        return b"/bcc_program.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def has_events(pid: int) -> bool:
+    """Return whether a process has opened perf's events."""
     with suppress(OSError):  # the process has ended, or closed the file
         return any(
             str(file.readlink()) == "anon_inode:[perf_event]" for file in Path(f"/proc/{pid}/fd").iterdir()

@@ -16,6 +16,7 @@ import httpx
 from pprof_proto.profile_pb2 import Profile
 
 from tests.agent.forked import RunningAgent
+from tests.agent.sampling import has_events, is_bcc
 from tests.cpu_meter import children_of
 from tests.forked import NO_CONSTANTS, Constants
 
@@ -87,8 +88,8 @@ class Serving:
         return True
 
     def children(self) -> list[int]:
-        """Return the processes that the agent has started."""
-        return children_of(self.process.pid)
+        """Return the processes that the agent has started, without a kept bcc that samples nothing."""
+        return [pid for pid in children_of(self.process.pid) if has_events(pid) or not is_bcc(pid)]
 
     def stop(self, ending: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal that ends it; return the exit status."""

@@ -1,6 +1,7 @@
 """Sample native processes with an installed profiler, each behind `Backend` (`backend`).
 
-The profilers are `bcc`, which runs `bcc_program` by a Python that has bcc, `perf` and `bpftrace`. A
+The profilers are `bcc`, which runs `bcc_program` by a Python that has bcc, and keeps it with `KeptBcc`,
+`perf` and `bpftrace`. A
 `ProfilerProcess` (`profiler_process`) is the child process of bcc or bpftrace; latency trackers run in one,
 too. A `ProcessSampler` (`process_sampler`) takes profiles of the processes that a `SamplingRequest` names.
 `backends` lists the profilers in order of preference, `probe` tries one here, and `choose` returns the first
@@ -9,7 +10,7 @@ that works. Latency trackers, too, learn from the kernel which process forked wh
 """
 
 from pgo_agent.backends.backend import Backend, SamplingRequest
-from pgo_agent.backends.bcc import Bcc
+from pgo_agent.backends.bcc import Bcc, KeptBcc
 from pgo_agent.backends.bpftrace import PARENT, Bpftrace
 from pgo_agent.backends.forks import forks_program
 from pgo_agent.backends.perf import Perf
@@ -22,6 +23,7 @@ __all__ = [
     "Backend",
     "Bcc",
     "Bpftrace",
+    "KeptBcc",
     "Perf",
     "ProcessSampler",
     "ProfilerProcess",

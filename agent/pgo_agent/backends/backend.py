@@ -51,6 +51,10 @@ class Backend(Protocol):
     def name(self) -> str:
         """Return the profiler's name, as `--profiler` takes it."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Return whether captures at once share what runs for them, and so need not wait for each other."""
+
     def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
         """Sample for `duration` seconds, or until `until` is set, and return the recording.
 

@@ -1,48 +1,62 @@
-"""Sample with bcc: run bcc_program.py with the Python that has bcc, and read what it prints."""
+"""Sample with bcc: run bcc_program.py with the Python that has bcc, and read what it prints.
+
+It compiles for some seconds before it samples, so `KeptBcc` keeps it for the captures that follow.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
-from pgo_agent.backends.backend import SamplingRequest
-from pgo_agent.backends.profiler_process import ProfilerProcess
+from pgo_agent.backends.backend import Backend, SamplingRequest
+from pgo_agent.backends.profiler_process import ProfilerProcess, wait_while_sampling
 from pgo_agent.backends.rights import missing_rights
+from pgo_agent.errors import AgentError, ToolFailed
 from pgo_agent.logs import EventLogger
 from pgo_agent.native import MemoryMaps, Recording, Stack
 
 _log = EventLogger(__name__)
 _PROGRAM = Path(__file__).with_name("bcc_program.py")
+_IDLE_SECONDS = 60.0  # it takes 100 MB, and compiling takes some seconds
+_ANSWER_SECONDS = 60.0
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Bcc:
-    """The bcc backend; `program` is a Python that has the module bcc, by default the distribution's."""
+    """The bcc backend; `program` is a Python that has the module bcc, by default the distribution's.
+
+    With `kept`, its process lasts, and captures of the same names share it.
+    """
 
     program: str = "/usr/bin/python3"
     name: str = "bcc"
+    kept: KeptBcc | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether captures at once share a profiler, as `Backend` documents."""
+        return self.kept is not None
 
     def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
         """Sample as `Backend` documents."""
-        output = _Output()
-        command: tuple[str | Path, ...] = (
-            self.program,
-            "-I",
-            _PROGRAM,
-            str(request.frequency),
-            *request.names,
-        )
-        with ProfilerProcess(self.name, command, output.add_line) as process:
-            began, lasted = process.run(duration, until, before_end=output.maps.read_again)
-        samples = ((stack, count, count * request.period) for stack, count in output.stacks())
-        recording = Recording.from_samples(began, lasted, request.period, samples)
-        return replace(recording, lost_stacks=output.lost_stacks)
+        kept = self.kept or KeptBcc()
+        try:
+            with kept.sampler(self.program, request.names) as sampler:
+                return sampler.record(request, duration, until)
+        finally:
+            if not self.kept:
+                kept.close()
 
     def obstacles(self) -> list[str]:
         """Return the obstacles, as `Backend` documents."""
@@ -64,6 +78,145 @@ class Bcc:
         return found
 
 
+class KeptBcc:
+    """The processes of bcc that are kept between captures, until each has been idle for a minute."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._samplers: dict[tuple[str, tuple[str, ...]], _Sampler] = {}
+
+    def keeping(self, backend: Backend) -> Backend:
+        """Return a backend whose process is kept here, if it is bcc."""
+        return replace(backend, kept=self) if isinstance(backend, Bcc) else backend
+
+    @contextmanager
+    def sampler(self, program: str, names: tuple[str, ...]) -> Iterator[_Sampler]:
+        """Lend the process for these names; start one if there is none."""
+        with self._lock:
+            sampler = self._samplers.get((program, names))
+            if sampler is None or not sampler.enter():
+                sampler = self._samplers[program, names] = _Sampler(program, names)
+                sampler.enter()
+        try:
+            yield sampler
+        finally:
+            sampler.leave()
+
+    def close(self) -> None:
+        """End the processes."""
+        for sampler in self._samplers.values():
+            sampler.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class _Sampler:
+    """A process of bcc_program.py, for any number of captures, also at once.
+
+    `enter` before a capture, and `leave` after it: when nobody has for a while, the process ends.
+    """
+
+    def __init__(self, program: str, names: tuple[str, ...]) -> None:
+        self._captures: dict[int, _Capture] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._users, self._left = 0, time.monotonic()
+        self._started, self._stopping, self._over = Event(), Event(), Event()
+        self._failure: AgentError | None = None
+        self._process = ProfilerProcess("bcc", (program, "-I", _PROGRAM, *names), self._add_line)
+        # The kernel kills the child process with the thread that started it.
+        self._thread = threading.Thread(target=self._run, name="pgo-agent-bcc-process", daemon=True)
+        self._thread.start()
+
+    def enter(self) -> bool:
+        """Keep the process from ending by itself; return False if it ends already."""
+        with self._lock:
+            if self._stopping.is_set() or self._over.is_set():
+                return False
+            self._users += 1
+            return True
+
+    def leave(self) -> None:
+        """Let the process end by itself."""
+        with self._lock:
+            self._users, self._left = self._users - 1, time.monotonic()
+
+    def close(self) -> None:
+        """End the process, and return when it has ended."""
+        self._stopping.set()
+        self._thread.join()
+
+    def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
+        """Sample as `Backend` documents."""
+        self._wait_for(self._started, until)
+        if not self._started.is_set():
+            return Recording.from_samples(time.time_ns(), 0, request.period, ())
+        capture = _Capture()
+        with self._lock:
+            number = next(self._numbers)
+            self._captures[number] = capture
+        try:
+            self._tell("begin", number, request.frequency)
+            self._wait_for(capture.begun, Event())
+            read_again = capture.maps.read_again
+            began, lasted = wait_while_sampling("bcc", duration, until, self._check, read_again)
+            self._tell("end", number)
+            self._wait_for(capture.ended, Event())
+        finally:
+            with self._lock:
+                del self._captures[number]
+        samples = ((stack, count, count * request.period) for stack, count in capture.stacks())
+        recording = Recording.from_samples(began, lasted, request.period, samples)
+        return replace(recording, lost_stacks=capture.lost_stacks)
+
+    def _run(self) -> None:
+        try:
+            with self._process as process:
+                process.begin(self._stopping)
+                self._started.set()
+                while not self._stopping.wait(_POLL_SECONDS):
+                    process.check_alive()
+                    self._stop_if_idle()
+                process.end()
+        except AgentError as error:
+            self._failure = error
+        finally:
+            self._over.set()
+
+    def _stop_if_idle(self) -> None:
+        with self._lock:
+            if not self._users and time.monotonic() - self._left > _IDLE_SECONDS:
+                self._stopping.set()
+
+    def _wait_for(self, event: Event, until: Event) -> None:
+        """Return when the event is set, or `until` is. Raises ToolFailed."""
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while not (event.wait(_POLL_SECONDS) or until.is_set()):
+            self._check()
+            if time.monotonic() > deadline:
+                raise ToolFailed("bcc", f"it did not answer within {_ANSWER_SECONDS:.0f} s")
+
+    def _check(self) -> None:
+        """Raise ToolFailed if the process has ended."""
+        if self._over.is_set():
+            raise self._failure or ToolFailed("bcc", "it was stopped")
+
+    def _tell(self, *command: object) -> None:
+        with self._lock:
+            self._process.send(json.dumps(command).encode() + b"\n")
+
+    def _add_line(self, line: bytes) -> None:
+        kind, number, *fields = json.loads(line)
+        with self._lock:
+            capture = self._captures.get(number)
+        if capture:
+            capture.add(kind, fields)
+
+
 class _StackCount(NamedTuple):
     pid: int
     thread: int
@@ -73,22 +226,27 @@ class _StackCount(NamedTuple):
     user: list[int]
 
 
-class _Output:
-    """The output of bcc_program.py: a JSON list on each line, its kind first."""
+class _Capture:
+    """Reads what bcc_program.py prints of one capture."""
 
     def __init__(self) -> None:
         self.maps = MemoryMaps()
+        self.begun, self.ended = Event(), Event()
         self.lost_stacks = 0
         self._counts: list[_StackCount] = []
 
-    def add_line(self, line: bytes) -> None:
-        kind, *fields = json.loads(line)
-        if kind == "process":
-            self.maps.read(*fields)
-        elif kind == "stack":
-            self._counts.append(_StackCount(*fields))
-        else:
-            _log.warning("samples lost", count=fields[0])
+    def add(self, kind: str, fields: list[Any]) -> None:
+        match kind:
+            case "begun":
+                self.begun.set()
+            case "process":
+                self.maps.read(*fields)
+            case "stack":
+                self._counts.append(_StackCount(*fields))
+            case "lost":
+                _log.warning("samples lost", count=fields[0])
+            case _:
+                self.ended.set()
 
     def stacks(self) -> Iterator[tuple[Stack, int]]:
         """Yield each stack with its number of samples."""

@@ -1,21 +1,30 @@
-"""Sample processes with bcc until SIGINT: `bcc_program.py FREQUENCY NAME...`.
+"""Sample processes with bcc until SIGINT, or until the input ends: `bcc_program.py NAME...`.
 
-The agent starts this as a program of its own, with the Python that has bcc. It prints JSON lists, one a line:
+The agent starts this as a program of its own, with the Python that has bcc. It compiles once, for any number
+of captures, also at once. Each line of its input is a command for a capture, which has a number:
 
-    ["started"]                                                once sampling has begun
-    ["process", pid, parent, ...]                              when a process is first sampled, and the
-                                                               processes that it was forked from, if known
-    ["stack", pid, thread, comm, count, [kernel], [user]]      at the end; addresses, leaf first
-    ["lost", count]                                            at the end, if samples were lost
+    ["begin", capture, frequency]
+    ["end", capture]
+
+It prints JSON lists, one a line. Addresses of stacks are leaf first.
+
+    ["ready"]                                               once it can sample
+    ["begun", capture]                                      once sampling has begun
+    ["process", capture, pid, parent, ...]                  when a process is first sampled, with those that
+                                                            it was forked from, if known
+    ["stack", capture, pid, thread, comm, count, [kernel], [user]]
+    ["lost", capture, count]                                if samples were lost
+    ["ended", capture]                                      last
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import os
+import select
 import signal
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,6 +37,9 @@ from forks import family, forks_program  # type: ignore[import-not-found]
 
 _DEPTH = 127  # the kernel's own bound, kernel.perf_event_max_stack
 _DRAIN_SECONDS = 0.1
+_IDLE_SECONDS = 1.0  # between two looks for a signal
+_SECOND = 1_000_000_000  # ns
+_CLOCK = (PerfType.SOFTWARE, PerfSWConfig.CPU_CLOCK)
 
 # Each sample carries its whole stack, in a ring buffer that is emptied ten times a second without wake-ups.
 # Stack tables in the kernel, as bcc's own tools use, lose stacks whose hashes collide. A thread other than
@@ -40,6 +52,7 @@ struct sample {
     u32 process;
     u32 thread;
     u64 comm[2];
+    u64 period; // ns
     s64 kernel_bytes;
     s64 user_bytes;
     u64 kernel[DEPTH];
@@ -61,6 +74,7 @@ int on_sample(struct bpf_perf_event_data *context) {
     u64 *comm = sample->comm;
     if (sample->process == sample->thread && !(WANTED))
         return 0;
+    sample->period = context->sample_period;
     sample->kernel_bytes = bpf_get_stack(context, sample->kernel, sizeof(sample->kernel), 0);
     sample->user_bytes = bpf_get_stack(context, sample->user, sizeof(sample->user), BPF_F_USER_STACK);
     if (samples.ringbuf_output(sample, sizeof(*sample), BPF_RB_NO_WAKEUP))
@@ -75,6 +89,7 @@ class _Sample(ctypes.Structure):
         ("process", ctypes.c_uint32),
         ("thread", ctypes.c_uint32),
         ("comm", ctypes.c_char * 16),
+        ("period", ctypes.c_uint64),
         ("kernel_bytes", ctypes.c_int64),
         ("user_bytes", ctypes.c_int64),
         ("kernel", ctypes.c_uint64 * _DEPTH),
@@ -82,37 +97,91 @@ class _Sample(ctypes.Structure):
     )
 
 
-class _Counts:
-    """How often each stack was sampled, for processes with the wanted names."""
+class _Capture:
+    """How often each stack was sampled at one frequency, for processes with the wanted names."""
 
-    def __init__(self, names: frozenset[bytes], forked: Any) -> None:
-        self._names, self._forked = names, forked
+    def __init__(self, frequency: int, lost: int) -> None:
+        self.frequency, self.lost_before = frequency, lost
         self._stacks: Counter[tuple[int, int, bytes, bytes, bytes]] = Counter()
         self._processes: set[int] = set()
-        self._wanted: dict[int, bool] = {}
 
-    def add(self, _cpu: int, at: int, _size: int) -> None:
+    def add(self, sample: _Sample) -> bool:
+        """Count a sample; return whether it is the first of its process."""
+        is_first = sample.process not in self._processes
+        self._processes.add(sample.process)
+        kernel = bytes(sample.kernel)[: max(0, sample.kernel_bytes)]
+        user = bytes(sample.user)[: max(0, sample.user_bytes)]
+        self._stacks[sample.process, sample.thread, sample.comm, kernel, user] += 1
+        return is_first
+
+    def print_stacks(self, number: int) -> None:
+        for (process, thread, comm, kernel, user), count in self._stacks.items():
+            addresses = ([*memoryview(stack).cast("Q")] for stack in (kernel, user))
+            text = comm.decode(errors="surrogateescape")
+            _print_list("stack", number, process, thread, text, count, *addresses)
+
+
+class _Sampler:
+    """The loaded C program, and the captures that run, by number."""
+
+    def __init__(self, names: list[bytes]) -> None:
+        self._names = frozenset(names)
+        self._wanted: dict[int, bool] = {}
+        self._captures: dict[int, _Capture] = {}
+        self._attached: dict[int, Any] = {}  # what bcc knows of the events of a frequency
+        wanted = " || ".join(f"({_condition(name)})" for name in names)
+        forks = forks_program()
+        text = forks + _TEXT.replace("WANTED", wanted).replace("DEPTH", str(_DEPTH))
+        self._bpf = BPF(text=text)
+        ctypes.CDLL(None).malloc_trim(0)  # the compiler has freed 50 MiB
+        self._forked = self._bpf["forked"] if forks else None
+        self._bpf["samples"].open_ring_buffer(self._add)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._captures
+
+    def begin(self, number: int, frequency: int) -> None:
+        self.drain()
+        self._captures[number] = _Capture(frequency, self._bpf["lost"][0].value)
+        if frequency not in self._attached:
+            self._bpf.attach_perf_event(
+                ev_type=PerfType.SOFTWARE,
+                ev_config=PerfSWConfig.CPU_CLOCK,
+                fn_name="on_sample",
+                sample_freq=frequency,
+            )
+            # bcc keeps one set of events of a kind; here is one for each frequency.
+            self._attached[frequency] = self._bpf.open_perf_events.pop(_CLOCK)
+        _print_list("begun", number)
+
+    def end(self, number: int) -> None:
+        capture = self._captures[number]
+        if [one.frequency for one in self._captures.values()].count(capture.frequency) == 1:
+            self._bpf.open_perf_events[_CLOCK] = self._attached.pop(capture.frequency)
+            self._bpf.detach_perf_event(ev_type=PerfType.SOFTWARE, ev_config=PerfSWConfig.CPU_CLOCK)
+        self.drain()
+        del self._captures[number]
+        capture.print_stacks(number)
+        if lost := self._bpf["lost"][0].value - capture.lost_before:
+            _print_list("lost", number, lost)
+        _print_list("ended", number)
+
+    def drain(self) -> None:
+        """Read the samples so far, and forget which processes have a wanted name: it may change."""
+        self._bpf.ring_buffer_consume()
+        self._wanted.clear()
+
+    def _add(self, _cpu: int, at: int, _size: int) -> None:
         sample = ctypes.cast(at, ctypes.POINTER(_Sample)).contents
         process = sample.process
         if process not in self._wanted:
             self._wanted[process] = self._is_wanted(process, sample.comm)
         if not self._wanted[process]:
             return
-        if process not in self._processes:
-            self._processes.add(process)
-            _print_list("process", *family(self._forked, process))
-        kernel = bytes(sample.kernel)[: max(0, sample.kernel_bytes)]
-        user = bytes(sample.user)[: max(0, sample.user_bytes)]
-        self._stacks[process, sample.thread, sample.comm, kernel, user] += 1
-
-    def forget_names(self) -> None:
-        """Forget which processes have a wanted name: a process may run another program by now."""
-        self._wanted.clear()
-
-    def print_stacks(self) -> None:
-        for (process, thread, comm, kernel, user), count in self._stacks.items():
-            addresses = ([*memoryview(stack).cast("Q")] for stack in (kernel, user))
-            _print_list("stack", process, thread, comm.decode(errors="surrogateescape"), count, *addresses)
+        for number, capture in self._captures.items():
+            if sample.period == _SECOND // capture.frequency and capture.add(sample):
+                _print_list("process", number, *family(self._forked, process))
 
     def _is_wanted(self, process: int, comm: bytes) -> bool:
         try:
@@ -135,7 +204,7 @@ def _condition(name: bytes) -> str:
 
 
 def main() -> None:
-    """Sample until SIGINT, then print the stacks."""
+    """Sample as the commands say, until SIGINT or the end of the input."""
     stopped = False
 
     def stop(*_: object) -> None:  # an Event's lock may be held by what the signal interrupts
@@ -143,33 +212,23 @@ def main() -> None:
         stopped = True
 
     signal.signal(signal.SIGINT, stop)
-    frequency, names = int(sys.argv[1]), [name.encode(errors="surrogateescape") for name in sys.argv[2:]]
-    wanted = " || ".join(f"({_condition(name)})" for name in names)
-    text = _TEXT.replace("WANTED", wanted).replace("DEPTH", str(_DEPTH))
-    forks = forks_program()
     try:
-        bpf = BPF(text=forks + text)
+        sampler = _Sampler([name.encode(errors="surrogateescape") for name in sys.argv[1:]])
     except Exception as error:  # noqa: BLE001 - bcc raises no other; what it means is on standard error
         sys.exit(str(error))
-    counts = _Counts(frozenset(names), bpf["forked"] if forks else None)
-    bpf["samples"].open_ring_buffer(counts.add)
-    bpf.attach_perf_event(
-        ev_type=PerfType.SOFTWARE,
-        ev_config=PerfSWConfig.CPU_CLOCK,
-        fn_name="on_sample",
-        sample_freq=frequency,
-    )
-    _print_list("started")
+    _print_list("ready")
+    commands, unread = sys.stdin.fileno(), b""
     while not stopped:
-        time.sleep(_DRAIN_SECONDS)
-        bpf.ring_buffer_consume()
-        counts.forget_names()
-    bpf.detach_perf_event(ev_type=PerfType.SOFTWARE, ev_config=PerfSWConfig.CPU_CLOCK)
-    bpf.ring_buffer_consume()
-    counts.print_stacks()
-    lost = bpf["lost"][0].value
-    if lost:
-        _print_list("lost", lost)
+        if select.select([commands], [], [], _IDLE_SECONDS if sampler.is_idle else _DRAIN_SECONDS)[0]:
+            piece = os.read(commands, 1 << 16)
+            if not piece:
+                break
+            *lines, unread = (unread + piece).split(b"\n")
+            for line in lines:
+                what, *numbers = json.loads(line)
+                (sampler.begin if what == "begin" else sampler.end)(*numbers)
+        if not sampler.is_idle:
+            sampler.drain()
 
 
 if __name__ == "__main__":

@@ -54,6 +54,11 @@ class Bpftrace:
     program: str = "bpftrace"
     name: str = "bpftrace"
 
+    @property
+    def is_shared(self) -> bool:
+        """Return False: each capture runs a process of its own."""
+        return False
+
     def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
         """Sample as `Backend` documents."""
         condition = " || ".join(f'curtask->group_leader->comm == "{name}"' for name in request.names)

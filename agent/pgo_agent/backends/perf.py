@@ -33,6 +33,11 @@ class Perf:
     program: str = "perf"
     name: str = "perf"
 
+    @property
+    def is_shared(self) -> bool:
+        """Return False: each capture runs a process of its own."""
+        return False
+
     def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
         """Sample as `Backend` documents."""
         with tempfile.TemporaryDirectory(prefix="pgo-agent-") as folder:

@@ -84,16 +84,9 @@ class ProfilerProcess:
         Returns when the process has ended and `on_line` has had all of its lines. Raises ToolFailed.
         """
         self.begin(until, start)
-        if self._started.is_set():
-            _log.info("sampling", profiler=self._tool, seconds=f"{duration:g}")
-        began, start_clock = time.time_ns(), time.monotonic_ns()
-        deadline = time.monotonic() + duration
-        while (left := deadline - time.monotonic()) > 0 and not until.wait(min(left, _POLL_SECONDS)):
-            self.check_alive()
-        before_end()
-        lasted = time.monotonic_ns() - start_clock
+        timed = wait_while_sampling(self._tool, duration, until, self.check_alive, before_end)
         self.end()
-        return began, lasted
+        return timed
 
     def begin(self, until: Event, start: bytes = b"") -> None:
         """Write `start`, and wait until sampling has begun or `until` is set. Raises ToolFailed."""
@@ -154,3 +147,21 @@ class ProfilerProcess:
         self._stderr.seek(0)
         message = self._stderr.read().decode(errors="replace").strip()[-_MAX_MESSAGE_BYTES:]
         return ToolFailed(self._tool, message or f"it ended with status {self._process.returncode}")
+
+
+def wait_while_sampling(
+    tool: str,
+    duration: float,
+    until: Event,
+    check: Callable[[], None],
+    before_end: Callable[[], object],
+) -> tuple[int, int]:
+    """Wait as `ProfilerProcess.run` does, and `check` meanwhile; return the start and the duration (ns)."""
+    if not until.is_set():
+        _log.info("sampling", profiler=tool, seconds=f"{duration:g}")
+    began, start_clock = time.time_ns(), time.monotonic_ns()
+    deadline = time.monotonic() + duration
+    while (left := deadline - time.monotonic()) > 0 and not until.wait(min(left, _POLL_SECONDS)):
+        check()
+    before_end()
+    return began, time.monotonic_ns() - start_clock

@@ -33,7 +33,7 @@ _LAST_PROFILE_SECONDS = 60.0  # for a profiler's end, symbols, and an attempt to
 _LAST_SENDING_SECONDS = 10.0  # for what is in the spool then
 
 if TYPE_CHECKING:
-    from pgo_agent.serve import CaptureLock, LatencyRoutes
+    from pgo_agent.serve import CaptureRoutes, LatencyRoutes
 
 
 def add_serve(serve: argparse.ArgumentParser) -> None:
@@ -152,17 +152,18 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         with (
             listen(options.bind, has_key=key is not None) as listener,
-            _schedule(options, routes.lock, latency, backend),
+            _schedule(options, routes, latency, backend),
         ):
             serve(routes, latency, listener, [options.bind.rpartition(":")[0], *options.allow_host])
     finally:
         latency.stop()  # only now, since the schedule's last profiles are of these trackers
+        routes.kept.close()
     return 0
 
 
 @contextmanager
 def _schedule(
-    options: argparse.Namespace, lock: CaptureLock, latency: LatencyRoutes, backend: TrackerBackend | None
+    options: argparse.Namespace, routes: CaptureRoutes, latency: LatencyRoutes, backend: TrackerBackend | None
 ) -> Iterator[None]:
     """Run what --latency names, and submit profiles; without --url, nothing is submitted."""
     from pgo_agent.serve import LatencySchedule, ScheduledSampler  # noqa: PLC0415 - as above
@@ -180,7 +181,7 @@ def _schedule(
             trace_key=trace_key(options),
         )
         sampler = ScheduledSampler(
-            lock, candidate_backends(options), sampled_names(options), options.frequency
+            routes.lock, candidate_backends(options), sampled_names(options), options.frequency, routes.kept
         )
         continuous = ContinuousProfiler(
             collector,

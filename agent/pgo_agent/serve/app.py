@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from pgo_agent.backends import ProcessSampler
+from pgo_agent.backends import KeptBcc, ProcessSampler
 from pgo_agent.errors import AddressUnusable, AgentError
 from pgo_agent.logs import EventLogger
 from pgo_agent.native import native_profile
@@ -40,13 +40,15 @@ class CaptureRoutes:
     """The handlers of /profile/cpu, and their settings.
 
     `names` are the processes to sample, `allowed_programs` the profilers that requests may name by path.
-    `key` is required with every request; None means no key, which is only safe on loopback.
+    bcc is `kept` from one to the next. `key` is required with every request; None means no key, which is only
+    safe on loopback.
     """
 
     lock: CaptureLock
     names: tuple[str, ...]
     allowed_programs: Collection[str] = ()
     key: str | None = field(default=None, repr=False)
+    kept: KeptBcc = field(default_factory=KeptBcc)
 
     async def post(self, request: Request) -> Response:
         """Take a profile and answer with it; 204 if it was stopped early and a partial one isn't wanted."""
@@ -86,7 +88,7 @@ class CaptureRoutes:
 
     def _take(self, asked: CaptureRequest, capture: Capture) -> bytes | None:
         """Return the gzipped profile; None if it was stopped and no partial profile is wanted or possible."""
-        sampler = ProcessSampler(asked.backend, self.names, asked.frequency)
+        sampler = ProcessSampler(self.kept.keeping(asked.backend), self.names, asked.frequency)
         try:
             recording = sampler.record(asked.duration, capture.ended)
             unwanted = capture.stopped and not capture.partial

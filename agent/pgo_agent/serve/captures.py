@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any, Self
 
-from pgo_agent.backends import Backend, Bcc, Bpftrace, Perf, ProcessSampler, choose
+from pgo_agent.backends import Backend, Bcc, Bpftrace, KeptBcc, Perf, ProcessSampler, choose
 from pgo_agent.errors import AgentError, Stopped
 from pgo_agent.native import native_profile
 from pgo_agent.serve.requests import RequestRefused, json_object
@@ -137,13 +137,20 @@ class ScheduledSampler:
     """Take the scheduled profiles, each when no other capture is running.
 
     It samples with the first of the `candidates` that works, and chooses again after that backend has failed.
+    bcc, which is `kept`, doesn't wait for others, and lets requests take profiles meanwhile.
     """
 
     def __init__(
-        self, lock: CaptureLock, candidates: Collection[Backend], names: tuple[str, ...], frequency: int
+        self,
+        lock: CaptureLock,
+        candidates: Collection[Backend],
+        names: tuple[str, ...],
+        frequency: int,
+        kept: KeptBcc,
     ) -> None:
         self._lock, self._candidates = lock, candidates
         self._names, self._frequency = names, frequency
+        self._kept = kept
         self._backend: Backend | None = None
 
     def sample(self, duration: float, until: Event) -> bytes:
@@ -151,20 +158,27 @@ class ScheduledSampler:
 
         Raises the errors of ProcessSampler, NoBackend, and Stopped if it is to end before it has a sample.
         """
+        backend, self._backend = self._backend or self._choose(until), None
+        if backend.is_shared:
+            profile = self._take(backend, duration, until)
+        else:
+            with self._lock.wait_and_start(until) as capture:
+                profile = self._take(backend, duration, capture.ended)
+        self._backend = backend
+        return profile
+
+    def _choose(self, until: Event) -> Backend:
         with self._lock.wait_and_start(until) as capture:
-            backend, self._backend = self._backend or choose(self._candidates, capture.ended), None
-            if capture.ended.is_set():
-                raise Stopped
-            sampler = ProcessSampler(backend, self._names, self._frequency)
-            try:
-                recording = sampler.record(duration, capture.ended)
-            except AgentError as error:
-                if capture.stopped:
-                    raise Stopped from error
-                raise
-            profile = native_profile(recording)
-            self._backend = backend
-            return profile
+            return self._kept.keeping(choose(self._candidates, capture.ended))
+
+    def _take(self, backend: Backend, duration: float, ended: Event) -> bytes:
+        try:
+            recording = ProcessSampler(backend, self._names, self._frequency).record(duration, ended)
+        except AgentError as error:
+            if ended.is_set():
+                raise Stopped from error
+            raise
+        return native_profile(recording)
 
 
 def _stop_when_set(until: Event, capture: Capture) -> None:

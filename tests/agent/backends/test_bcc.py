@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
-from pgo_agent.backends import Bcc, ProcessSampler
-from pgo_agent.errors import NoSamples
+from pgo_agent.backends import Bcc, KeptBcc, ProcessSampler
+from pgo_agent.errors import NoSamples, ToolFailed
+from pgo_agent.native import Recording
 from pgo_agent.native.elf import Elf
 
+from tests.agent.latency.waiting import wait_until
+from tests.agent.sampling import is_bcc
 from tests.agent.serving import parsed
 from tests.agent.stand_ins.tools import StandInKernel, needs_btf, use_stand_ins
+from tests.cpu_meter import children_of
 
 SECONDS = 0.5
 GONE = 4_000_000  # a pid that no process has
@@ -112,6 +119,82 @@ def test_without_forks_samples_are_taken_and_stacks_that_are_lost_counted(
     kernel.happens(sample(user=[address]), sample(pid=GONE, thread=GONE, user=[address]))
     recording = sampler(kernel, own_name()).record(SECONDS, Event())
     assert (len(recording.stacks), recording.lost_stacks) == (2, 1)
+
+
+def kept_processes() -> set[int]:
+    """Return the processes of bcc that this one has."""
+    return {*filter(is_bcc, children_of(os.getpid()))}
+
+
+def record_kept(
+    kept: KeptBcc, kernel: StandInKernel, frequency: int = 99, seconds: float = SECONDS
+) -> Recording:
+    backend = kept.keeping(Bcc(kernel.python()))
+    return ProcessSampler(backend, (own_name(),), frequency).record(seconds, Event())
+
+
+def counted(recording: Recording) -> list[tuple[int, int]]:
+    """Return the thread and the number of samples of each stack."""
+    return sorted((stack.thread, count) for stack, (count, _) in recording.stacks.items())
+
+
+def test_what_is_compiled_once_takes_one_profile_after_the_other(kernel: StandInKernel) -> None:
+    """Each has its own samples. Without it, none is left."""
+    with KeptBcc() as kept:
+        kernel.happens(sample(thread=1))
+        assert counted(record_kept(kept, kernel)) == [(1, 1)]
+        first = kept_processes()
+        kernel.happens(sample(thread=2), sample(thread=2), {"what": "lose"})
+        assert counted(record_kept(kept, kernel, 499)) == [(2, 2)]
+        assert kept_processes() == first
+        assert len(first) == 1
+    assert kept_processes() == set()
+    kernel.happens(sample())
+    sampler(kernel, own_name()).record(SECONDS, Event())
+    assert kept_processes() == set()
+
+
+@pytest.mark.parametrize("frequencies", [(99, 99), (99, 499)])
+def test_profiles_at_once_share_it_and_each_has_all_samples_of_its_time(
+    kernel: StandInKernel, frequencies: tuple[int, int]
+) -> None:
+    with KeptBcc() as kept, ThreadPoolExecutor() as pool:
+        kernel.happens(sample(thread=1))
+        record_kept(kept, kernel)  # so that both begin now
+        long = pool.submit(record_kept, kept, kernel, frequencies[0], 2.0)
+        short = pool.submit(record_kept, kept, kernel, frequencies[1], 1.0)
+        time.sleep(0.5)  # both have begun
+        kernel.happens(*[sample(thread=2)] * 3)
+        assert counted(short.result()) == [(2, 3)]
+        kernel.happens(sample(thread=4))
+        assert counted(long.result()) == [(2, 3), (4, 1)]
+        assert len(kept_processes()) == 1
+
+
+def test_one_that_has_died_is_told_and_the_next_profile_begins_another(kernel: StandInKernel) -> None:
+    with KeptBcc() as kept, ThreadPoolExecutor() as pool:
+        kernel.happens(sample())
+        record_kept(kept, kernel)
+        (process,) = kept_processes()
+        running = pool.submit(record_kept, kept, kernel, 99, 600.0)
+        time.sleep(0.3)
+        os.kill(process, signal.SIGKILL)
+        with pytest.raises(ToolFailed):
+            running.result()
+        wait_until(lambda: not kept_processes())
+        kernel.happens(sample(thread=5))
+        assert (5, 1) in counted(record_kept(kept, kernel))
+
+
+def test_one_that_nobody_uses_ends(kernel: StandInKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pgo_agent.backends.bcc._IDLE_SECONDS", 0.5)
+    with KeptBcc() as kept:
+        kernel.happens(sample())
+        record_kept(kept, kernel, seconds=1.0)
+        assert kept_processes()
+        wait_until(lambda: not kept_processes())
+        kernel.happens(sample(thread=6))
+        assert (6, 1) in counted(record_kept(kept, kernel))
 
 
 def test_lost_samples_are_logged(kernel: StandInKernel, caplog: pytest.LogCaptureFixture) -> None:

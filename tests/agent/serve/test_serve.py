@@ -324,6 +324,27 @@ def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(
 
 
 @needs_gcc
+def test_with_bcc_requests_take_profiles_while_a_scheduled_one_runs(
+    tmp_path: Path, program: subprocess.Popen[bytes], server: ScriptedServer
+) -> None:
+    """They share what was compiled once."""
+    needs("bcc")
+    with scheduled(tmp_path, server, "bcc") as agent:
+        agent.wait_until_logged("sampling: profiler=bcc seconds=3600")
+        compiled = agent.children()
+        for frequency in (99, 499):
+            response = agent.post("BccProfile", 1, sampling_frequency=frequency)
+            assert response.status_code == 200, response.text
+            assert b"inner" in parsed(response.content).string_table
+        assert agent.children() == compiled
+        assert not agent.is_busy()
+        wait_for_cpu_time(program.pid, 1)
+        assert agent.stop() == 0, agent.log
+    (seen,) = server.seen
+    assert b"inner" in parsed(seen.profile).string_table
+
+
+@needs_gcc
 @pytest.mark.parametrize("moment", ["listening", "seconds=1", "seconds=3600"])
 def test_a_signal_before_a_scheduled_profile_has_a_sample_sends_nothing(
     tmp_path: Path, server: ScriptedServer, quick: str, moment: str

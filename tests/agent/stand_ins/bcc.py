@@ -112,6 +112,8 @@ class BPF:
 
     def __init__(self, text: str) -> None:
         self._text, self._attached, self._ring = text, set[str](), _Ring()
+        self.open_perf_events: dict[tuple[int, int], int] = {}
+        self._frequencies: set[int] = set()
         self._file = Path(os.environ["BCC_HAPPENS"]).open()  # noqa: SIM115 - it grows while this runs
         self._tables: dict[str, Any] = {
             "settings": _Table(_U32, _Settings),
@@ -137,7 +139,7 @@ class BPF:
         self._ring.read_all()
 
     def _catch_up(self) -> None:
-        is_begun = "clock" in self._attached or _U32(0) in self._tables["settings"]
+        is_begun = self._frequencies or _U32(0) in self._tables["settings"]
         for line in self._file if is_begun else ():
             happened = json.loads(line)
             getattr(self, "_" + happened.pop("what"))(SimpleNamespace(**happened))
@@ -152,22 +154,26 @@ class BPF:
     def detach_tracepoint(self, tp: str) -> None:
         self._attached.remove(tp)
 
-    def attach_perf_event(self, **_: Any) -> None:
-        self._attached.add("clock")
+    def attach_perf_event(self, ev_type: int, ev_config: int, fn_name: str, sample_freq: int) -> None:
+        assert f"int {fn_name}(" in self._text
+        self.open_perf_events[ev_type, ev_config] = sample_freq
+        self._frequencies.add(sample_freq)
 
-    def detach_perf_event(self, **_: Any) -> None:
-        self._attached.remove("clock")
+    def detach_perf_event(self, ev_type: int, ev_config: int) -> None:
+        self._frequencies.remove(self.open_perf_events.pop((ev_type, ev_config)))
 
     def _sample(self, of: SimpleNamespace) -> None:
         halves = struct.unpack("=QQ", of.comm.encode().ljust(16, b"\0"))
         wanted = " && ".join(f"comm[{half}] == {number}ULL" for half, number in enumerate(halves))
-        if "clock" not in self._attached or (of.pid == of.thread and wanted not in self._text):
+        if of.pid == of.thread and wanted not in self._text:
             return
         stacks = (struct.pack(f"={len(stack)}Q", *stack) for stack in (of.kernel, of.user))
         parts = (stack.ljust(8 * _SAMPLE_DEPTH, b"\0") for stack in stacks)
         sizes = (8 * len(of.kernel) or -14, 8 * len(of.user) or -14)
-        head = struct.pack("=II16sqq", of.pid, of.thread, of.comm.encode(), *sizes)
-        self._ring.records.append(head + b"".join(parts))
+        addresses = b"".join(parts)
+        for frequency in self._frequencies:
+            thread = (of.pid, of.thread, of.comm.encode(), 10**9 // frequency)
+            self._ring.records.append(struct.pack("=II16sQqq", *thread, *sizes) + addresses)
 
     def _fork(self, of: SimpleNamespace) -> None:
         assert "forked.update(" in self._text
