@@ -125,7 +125,7 @@ def test_clang_builds_with_the_records_of_a_fleet(
     judged = gain(ask("/v1/report?type=branches"))
     ranges = sum(sample.value[0] for sample in Profile.FromString(inflate(profile)).sample)
     assert judged["verdict"] == "collect more"
-    assert 0 < judged["samples"] < 2 * ranges / 32
+    assert judged["samples"] == round(2 * ranges / 32)
 
     sample_profile, guided = tmp_path / "sample.prof", tmp_path / "guided"
     sample_profile.write_bytes(answer.body)

@@ -46,12 +46,16 @@ class Code:
 
     def __init__(self, path: Path) -> None:
         self.path, self.binary = path, Binary.at(str(path), BinaryLimits())
-        printed = subprocess.run(["objdump", "-d", path], capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(
+            ["objdump", "-d", "--no-show-raw-insn", path], capture_output=True, text=True, check=True
+        ).stdout
         self.functions: dict[str, list[int]] = {}
         self.texts: dict[int, str] = {}
         for name, body in re.findall(r"^\w+ <(.*)>:\n((?:.+\n)*)", printed, re.MULTILINE):
-            listed = re.findall(r"^ *(\w+):\t[^\t]*\t(.*)", body, re.MULTILINE)
-            self.functions[name] = [int(at, 16) for at, _ in listed]
+            listed = re.findall(r"^ *(\w+):\t(.*)", body, re.MULTILINE)
+            # Padding to the next function is listed, too.
+            addresses = (int(at, 16) for at, _ in listed)
+            self.functions[name] = [at for at in addresses if self.binary.function(at)]
             self.texts.update((int(at, 16), text) for at, text in listed)
 
     def goes_on(self, at: int) -> bool:
