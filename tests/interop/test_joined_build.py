@@ -11,6 +11,7 @@ import gzip
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,10 +60,11 @@ def as_ebpf(profile: Profile, binary: Path, service: str, taken: int) -> bytes:
     expanded, and there are neither start lines nor system names.
     """
     texts = [text.decode() for text in profile.string_table]
-    callers = {id_ for sample in profile.sample for id_ in sample.location_id[1:]}
     own = [each for each in profile.location if each.mapping_id == profile.mapping[0].id]
-    found = lines_at(binary, [each.address + (each.id in callers) for each in own])
-    lines = {each.id: line for each, line in zip(own, found, strict=True)}
+    # What was stopped between two instructions is a caller; samples may end there, too.
+    found = lines_at(binary, [each.address + is_caller for each in own for is_caller in (False, True)])
+    frames = [(each.id, is_caller) for each in own for is_caller in (False, True)]
+    lines = dict(zip(frames, found, strict=True))
     request = Export()
     request.resource({"service.name": service})
     made = request.profile(period=("cpu", "nanoseconds", PERIOD))
@@ -70,12 +72,16 @@ def as_ebpf(profile: Profile, binary: Path, service: str, taken: int) -> bytes:
     mappings = {
         each.id: request.mapping(texts[each.filename], texts[each.build_id]) for each in profile.mapping
     }
-    locations = {}
-    for each in profile.location:
-        sent = [lines[each.id]] if each.id in lines else []
-        locations[each.id] = request.inlined(sent, mappings[each.mapping_id], each.address)
+    by_id = {each.id: each for each in profile.location}
+
+    @cache
+    def location(id_: int, is_caller: bool) -> int:
+        sent = [lines[id_, is_caller]] if (id_, is_caller) in lines else []
+        return request.inlined(sent, mappings[by_id[id_].mapping_id], by_id[id_].address)
+
     for sample in profile.sample:
-        request.stack_sample([locations[id_] for id_ in sample.location_id], sample.value[0])
+        stack = [location(id_, depth > 0) for depth, id_ in enumerate(sample.location_id)]
+        request.stack_sample(stack, sample.value[0])
     return request.body
 
 
