@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -94,3 +95,18 @@ def test_every_go_module_has_a_hash_and_no_registry() -> None:
     assert needed
     assert all(f"{each} h1:" in sums for each in needed)
     assert "://" not in module + sums
+
+
+def test_every_crate_has_a_hash_and_no_registry() -> None:
+    lock = (ROOT / "tests/interop/clients/rust/packages.lock").read_text()
+    crates = [crate for crate in tomllib.loads(lock)["package"] if crate["name"] != "busy"]
+    assert crates
+    assert all(crate["checksum"] for crate in crates)
+    assert not any("source" in crate for crate in crates)
+
+
+def test_every_jar_has_a_hash() -> None:
+    (jars,) = re.findall(r"^JARS := (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    sums = (ROOT / "tests/interop/clients/java/jars.sha256").read_text()
+    named = (re.sub(r".*:(.*):(.*)", r"\1-\2.jar", jar) for jar in jars.split())
+    assert all(re.search(rf"^[0-9a-f]{{64}}  {re.escape(jar)}$", sums, flags=re.MULTILINE) for jar in named)
