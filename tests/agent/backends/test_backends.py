@@ -26,7 +26,7 @@ from pgo_agent.backends import (
 )
 from pgo_agent.errors import AgentError, NoBackend, NoSamples, ToolFailed
 from pgo_agent.native.elf import Elf
-from pgo_agent.native.recording import Recording, Stack
+from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
 
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.latency.waiting import samples_of
@@ -284,6 +284,27 @@ def test_an_ordinary_user_is_told_which_right_is_missing(name: str, reason: str,
 def test_a_missing_profiler_is_told_with_its_package(missing: Backend, reason: str) -> None:
     with pytest.raises(ToolFailed, match=reason):
         probe(missing)
+
+
+class Blind:
+    """A profiler that can't read the memory maps of processes, as without CAP_SYS_PTRACE."""
+
+    name, is_shared = "blind", False
+
+    def record(self, request: SamplingRequest, duration: float, until: threading.Event) -> Recording:
+        until.wait(duration / 100)
+        kernel = Mapping("[kernel.kallsyms]", "", 1 << 63, 1 << 24, 0)
+        frames = ((Frame((1 << 63) + 8, kernel, "schedule"),), (Frame(0x1000, None, ""),))
+        stacks = {Stack("busy", 1, 1, one): (1, request.period) for one in frames}
+        return Recording(0, 1, request.period, stacks)
+
+    def obstacles(self) -> list[str]:
+        return []
+
+
+def test_a_profiler_that_sees_only_the_kernel_does_not_work() -> None:
+    with pytest.raises(ToolFailed, match="blind: it gave no stacks of a busy process"):
+        probe(Blind())
 
 
 @pytest.mark.system
