@@ -89,7 +89,11 @@ class Serving:
 
     def children(self) -> list[int]:
         """Return the processes that the agent has started, without a kept bcc that samples nothing."""
-        return [pid for pid in children_of(self.process.pid) if has_events(pid) or not is_bcc(pid)]
+        return [pid for pid in self.every_child() if has_events(pid) or not is_bcc(pid)]
+
+    def every_child(self) -> list[int]:
+        """Return the processes that the agent has started."""
+        return children_of(self.process.pid)
 
     def stop(self, ending: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal that ends it; return the exit status."""

@@ -52,7 +52,7 @@ class Bcc:
         """Sample as `Backend` documents."""
         kept = self.kept or KeptBcc()
         try:
-            with kept.sampler(self.program, request.names) as sampler:
+            with kept.sampler(self.program, request.names, until) as sampler:
                 return sampler.record(request, duration, until)
         finally:
             if not self.kept:
@@ -90,8 +90,11 @@ class KeptBcc:
         return replace(backend, kept=self) if isinstance(backend, Bcc) else backend
 
     @contextmanager
-    def sampler(self, program: str, names: tuple[str, ...]) -> Iterator[_Sampler]:
-        """Lend the process for these names; start one if there is none."""
+    def sampler(self, program: str, names: tuple[str, ...], until: Event) -> Iterator[_Sampler]:
+        """Lend the process for these names; start one if there is none.
+
+        If `until` is set afterwards, and no other capture uses the process, it has ended when this returns.
+        """
         with self._lock:
             sampler = self._samplers.get((program, names))
             if sampler is None or not sampler.enter():
@@ -100,7 +103,7 @@ class KeptBcc:
         try:
             yield sampler
         finally:
-            sampler.leave()
+            sampler.leave(is_stopped=until.is_set())
 
     def close(self) -> None:
         """End the processes."""
@@ -140,10 +143,14 @@ class _Sampler:
             self._users += 1
             return True
 
-    def leave(self) -> None:
-        """Let the process end by itself."""
+    def leave(self, *, is_stopped: bool) -> None:
+        """Let the process end by itself; if the capture was stopped and nobody else uses it, end it now."""
         with self._lock:
             self._users, self._left = self._users - 1, time.monotonic()
+            if is_stopped and not self._users:
+                self._stopping.set()
+        if self._stopping.is_set():
+            self._thread.join()
 
     def close(self) -> None:
         """End the process, and return when it has ended."""

@@ -200,7 +200,8 @@ def test_while_one_runs_another_is_409_and_delete_ends_it(agent: Serving, name: 
         assert (second.status_code, second.json()) == (409, "Profiling is already in progress.")
     ended = agent.client.delete("/profile/cpu")
     assert (ended.status_code, ended.json()) == (200, "Profiling stopped successfully.")
-    assert agent.children() == []
+    # A bcc of another test is still there, for the next profile.
+    assert (agent.every_child() if name == "bcc" else agent.children()) == []
     assert not agent.is_busy()
     response = posting.response()
     assert (response.status_code, response.content) == (204, b"")
