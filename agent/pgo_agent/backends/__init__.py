@@ -1,12 +1,12 @@
 """Sample native processes with an installed profiler, each behind `Backend` (`backend`).
 
-The profilers are `bcc`, which runs `bcc_program` by a Python that has bcc, and keeps it with `KeptBcc`,
-`perf` and `bpftrace`. A
-`ProfilerProcess` (`profiler_process`) is the child process of bcc or bpftrace; latency trackers run in one,
-too. A `ProcessSampler` (`process_sampler`) takes profiles of the processes that a `SamplingRequest` names.
-`backends` lists the profilers in order of preference, `probe` tries one here, and `choose` returns the first
-that works. Latency trackers, too, learn from the kernel which process forked which: by
-`forks_program` (`forks`) or, with bpftrace, `PARENT`.
+The profilers are `bcc`, which runs `bcc_program` by a Python that has bcc, `perf` and `bpftrace`.
+`KeptBcc` keeps bcc running between profiles. A `ProfilerProcess` (`profiler_process`) is the child process of
+bcc or bpftrace; latency trackers run in one, too. A `ProcessSampler` (`process_sampler`) takes profiles of
+the processes that a `SamplingRequest` names. `backends` lists the profilers in order of preference, `probe`
+tries one here, and `choose` returns the first that works. `lacking` (`rights`) names missing capabilities.
+Latency trackers, too, learn from the kernel which process forked which: by `forks_program` (`forks`) or, with
+bpftrace, `PARENT`.
 """
 
 from pgo_agent.backends.backend import Backend, SamplingRequest

@@ -14,17 +14,8 @@ from itertools import accumulate
 from pprof_merge.analysis.sample_paths import BRANCHES, RANGES, Path, samples_of_pairs
 from pprof_merge.binary.blocks import straight_code
 from pprof_merge.binary.elf import Binary, Function
-from pprof_merge.binary.places import (
-    NO_LINES,
-    AddressesIn,
-    Frame,
-    duplication_factor,
-    frames_of,
-    functions_at,
-    path_of,
-)
+from pprof_merge.binary.places import AddressesIn, Frame, by_path, frames_of, functions_at, path_of
 from pprof_merge.budget import Budget
-from pprof_merge.errors import BinaryInvalid
 from pprof_merge.formats.llvm import Calls, text
 from pprof_merge.limits import BinaryLimits
 from pprof_merge.profile import Profile
@@ -58,15 +49,7 @@ def text_of_branches(
     ]
     ends = {target for _, target, _ in entered} | {source for source, _, _ in entered if source is not None}
     frames = frames_of(path, sorted(counts.keys() | ends), limits)
-    found: dict[Path, tuple[int, int]] = {}
-    for address, count in counts.items():
-        place = path_of(frames[address])
-        if place:
-            total, largest = found.get(place, (0, 0))
-            copies = duplication_factor(frames[address][0].discriminator)
-            found[place] = total + count * sizes[address], max(largest, count * copies)
-    if not found:
-        raise BinaryInvalid(NO_LINES)
+    found = by_path(counts, {address: count * sizes[address] for address, count in counts.items()}, frames)
     lines = ((place, total, count) for place, (total, count) in found.items())
     yield from text(lines, budget, _calls(entered, frames))
 

@@ -22,17 +22,8 @@ from pprof_merge.analysis.sample_paths import (
 )
 from pprof_merge.arrays import Floats
 from pprof_merge.binary.elf import Binary
-from pprof_merge.binary.places import (
-    NO_LINES,
-    AddressesIn,
-    Frame,
-    duplication_factor,
-    frames_of,
-    functions_at,
-    path_of,
-)
+from pprof_merge.binary.places import AddressesIn, Frame, by_path, frames_of, functions_at, path_of
 from pprof_merge.budget import UNBOUNDED, Budget
-from pprof_merge.errors import BinaryInvalid
 from pprof_merge.formats.llvm import samples_by_build, samples_in, text
 from pprof_merge.limits import BinaryLimits
 from pprof_merge.profile import Profile
@@ -84,9 +75,7 @@ def llvm_with_binary(
             counts.update(dict.fromkeys(block, count))
             addresses += block
     frames = frames_of(path, sorted(addresses), limits)
-    found = _by_path(counts, at, frames)
-    if not found:
-        raise BinaryInvalid(NO_LINES)
+    found = by_path(counts, {address: count * SCALE for address, count in at.items()}, frames)
     targets = _indirect_targets(profile, binary, calls)
     found = _with_nested(
         found, [(_places_of_call(ways[site], frames), shares) for site, shares in targets.items()]
@@ -213,18 +202,3 @@ def _consistent(limits: BinaryLimits) -> Callable[[ControlFlow, Floats], Floats]
     from pprof_merge.binary.flow import consistent_counts  # noqa: PLC0415 - an extra of its own
 
     return lambda flow, means: consistent_counts(flow, means, limits.flow_seconds)
-
-
-def _by_path(
-    counts: dict[int, float], at: dict[int, int], frames: dict[int, list[Frame]]
-) -> dict[Path, tuple[int, int]]:
-    """Return the samples and the count of each path, the largest over its addresses."""
-    found: dict[Path, tuple[int, int]] = {}
-    for address, count in counts.items():
-        of_address = frames[address]
-        path = path_of(of_address)
-        if path:
-            copies = duplication_factor(of_address[0].discriminator)
-            total, largest = found.get(path, (0, 0))
-            found[path] = total + at.get(address, 0) * SCALE, max(largest, round(count * copies))
-    return found

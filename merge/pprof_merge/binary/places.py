@@ -12,7 +12,7 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -25,7 +25,7 @@ from pprof_merge.profile import Profile
 
 _LIBC = ctypes.CDLL(None)
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-NO_LINES = "it has no debug lines; build it with -g -fdebug-info-for-profiling"
+_NO_LINES = "it has no debug lines; build it with -g -fdebug-info-for-profiling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,26 @@ def path_of(frames: list[Frame]) -> Path:
         place = offset_of(frame.line, frame.start_line), base_discriminator(frame.discriminator)
         path.append((name, place))
     return tuple(path)
+
+
+def by_path(
+    counts: Mapping[int, float], totals: Mapping[int, int], frames: Mapping[int, list[Frame]]
+) -> dict[Path, tuple[int, int]]:
+    """Return, for each path, the sum of the totals of its addresses, and the largest of their counts.
+
+    A count is times the number of copies that the compiler made of the statement. Raises BinaryInvalid if no
+    address has a path.
+    """
+    found: dict[Path, tuple[int, int]] = {}
+    for address, count in counts.items():
+        path = path_of(frames[address])
+        if path:
+            copies = duplication_factor(frames[address][0].discriminator)
+            total, largest = found.get(path, (0, 0))
+            found[path] = total + totals.get(address, 0), max(largest, round(count * copies))
+    if not found:
+        raise BinaryInvalid(_NO_LINES)
+    return found
 
 
 def base_discriminator(discriminator: int) -> int:

@@ -160,7 +160,7 @@ def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) ->
 def test_a_parent_that_can_not_be_looked_at_takes_no_stacks(
     backend: Backend, binary: Path, tmp_path: Path
 ) -> None:
-    """As in many containers, where `/proc/1/exe` can't be read."""
+    """Profile a daemon whose parent's executable can't be read, as `/proc/1/exe` can't in many containers."""
     profile = tmp_path / "cpu.pb.gz"
     before = ("setpriv", "--bounding-set=-sys_ptrace", "--")
     chosen = ("--profiler", backend.name, "--executable", NAME)

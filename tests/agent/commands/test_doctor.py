@@ -91,7 +91,7 @@ def test_an_ordinary_user_is_told_which_rights_are_missing() -> None:
     ids=["none", "as-docker", "user-namespace"],
 )
 def test_root_without_its_rights_is_told_which_are_missing(before: Sequence[str], said: str) -> None:
-    """As in a container that isn't privileged."""
+    """Run doctor as a root that lacks rights, as in containers that aren't privileged."""
     found = findings(doctor(*PROFILERS, *TRACKERS, "--json", before=before))
     for works, detail in found.values():
         assert not works
