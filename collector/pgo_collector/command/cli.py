@@ -120,7 +120,13 @@ def _add_trace_commands(commands: argparse._SubParsersAction[argparse.ArgumentPa
     command.add_argument("--limit", type=int, default=50, help="how many to list; by default 50")
     command.set_defaults(run=partial(_trace, "list_traces"))
     command = kinds.add_parser("show", help="print one trace")
-    command.add_argument("trace", metavar="ID", help="its id, 32 hex digits")
+    command.add_argument("trace", metavar="ID", nargs="?", help="its id, 32 hex digits")
+    command.add_argument(
+        "--file",
+        type=Path,
+        help="read it from a file of OTLP/JSON, as --json and OpenTelemetry's tools write it; ID may be left"
+        " out if the file has one trace",
+    )
     forms = command.add_mutually_exclusive_group()
     for form, help_ in (
         ("text", "a table and a tree, which is the default"),

@@ -7,6 +7,7 @@ import gzip
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pprof_merge.streams import say
 
@@ -15,10 +16,15 @@ from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings, read_settings
 from pgo_collector.traces.forms import FORMS
 from pgo_collector.traces.keys import TraceKeys
+from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.profiles import profile_of_traces
+from pgo_collector.traces.saved import read_saved
 from pgo_collector.traces.signing import new_origin, sign, sign_as_osprofiler, uuids_of
 from pgo_collector.traces.texts import printable
 from pgo_collector.traces.trace_store import ALL_SERVICES, FILE, TraceQuery, TraceReader
+
+# The traces of a file that an error names.
+_MOST_NAMED = 10
 
 
 def list_traces(arguments: argparse.Namespace) -> None:
@@ -36,13 +42,18 @@ def list_traces(arguments: argparse.Namespace) -> None:
 
 
 def show_trace(arguments: argparse.Namespace) -> None:
-    """Print a trace. Raises TracesUnreadable if it isn't kept."""
-    requests = [*_reader(read_settings()).requests(arguments.trace)]
+    """Print a trace that is kept, or one of a file. Raises TracesUnreadable if it isn't there."""
+    if arguments.file is not None:
+        requests = [_saved(arguments.file, arguments.trace)]
+    elif arguments.trace is None:
+        raise TracesUnreadable("name a trace (`pgo-collector trace list` has all), or a --file")
+    else:
+        requests = [*_reader(read_settings()).requests(arguments.trace)]
     if not requests:
         raise TracesUnreadable(
             f"no trace {printable(arguments.trace)} is kept; `pgo-collector trace list` has all"
         )
-    print(FORMS[arguments.form].write(arguments.trace.lower(), requests), end="")
+    print(FORMS[arguments.form].write(requests[0].trace, requests), end="")
 
 
 def profile_traces(arguments: argparse.Namespace) -> None:
@@ -77,6 +88,17 @@ def sign_request(arguments: argparse.Namespace) -> None:
         headers = sign(key, *origin, seconds=int(time.time()))
     print(" ".join(f"--header '{name}: {value}'" for name, value in headers.items()))
     say(f"pgo-collector trace show {origin.trace}")
+
+
+def _saved(file: Path, trace: str | None) -> RequestTrace:
+    """Return a trace of a file: the named one, or the only one."""
+    saved = read_saved(file)
+    if trace is None and len(saved) == 1:
+        (trace,) = saved
+    if trace is None or trace.lower() not in saved:
+        some = " ".join([*saved][:_MOST_NAMED])
+        raise TracesUnreadable(f"{file}: name one of its {len(saved)} traces, such as {some}")
+    return saved[trace.lower()]
 
 
 def _services(arguments: argparse.Namespace) -> Sequence[str]:

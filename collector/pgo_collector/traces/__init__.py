@@ -6,5 +6,5 @@ it does nothing unless the request that it works for is traced.
 `tracing` has the queue between requests and the `outlets`: `trace_store` keeps traces in a file of its own,
 and `exporter` sends them on by OTLP.
 `trees`, `texts`, `waterfall` and `profiles` turn what was kept into what people and tools read; `forms` lists
-the forms of one trace.
+the forms of one trace, and `saved` reads a file of them back.
 """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -143,3 +145,37 @@ def test_without_the_packages_the_setting_is_refused_by_name(tmp_path: Path) -> 
     assert refused.returncode == 2
     assert "PGOF_TRACE_OTLP_URL needs packages that are missing" in refused.stderr
     assert "pgo-collector[tracing]" in refused.stderr
+
+
+def test_the_spans_of_a_program_are_in_one_tree_with_ours(tmp_path: Path, receiver: Receiver) -> None:
+    """The program is the example of docs/traces.md, as it stands there, with OpenTelemetry's SDK."""
+    page = (Path(__file__).parents[3] / "docs" / "traces.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "cpu.pb.gz").write_bytes(profile_of("a"))
+    with tracing(tmp_path, {"PGOF_TRACE_OTLP_URL": receiver.url}) as server:
+        environment = {
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": receiver.url,
+            "TRACE_KEYS": str(tmp_path / "trace_keys"),
+            "SUBMIT_KEY": server.submit_key,
+            "URL": server.base_url,
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        wait_until_counted(server, "traces_total", 1, outcome="kept", outlet="otlp")
+    spans = {span.name: span for span in receiver.spans()}
+    whole, read, post, request = (
+        spans[name] for name in ("profile the rush hour", "read the file", "POST", "POST /v1/submit")
+    )
+    assert {span.trace_id for span in spans.values()} == {whole.trace_id}
+    assert whole.parent_span_id == b""
+    assert (read.parent_span_id, post.parent_span_id) == (whole.span_id, whole.span_id)
+    assert request.parent_span_id == post.span_id
+    assert post.start_time_unix_nano <= request.start_time_unix_nano
+    assert spans["COMMIT"].trace_id == whole.trace_id

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import pytest
 from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.profiles import profile_of_traces
-from pgo_collector.traces.spans import Span
+from pgo_collector.traces.spans import PARTS, Span
 from pgo_collector.traces.texts import chrome_of, dot_of, json_of, text_of
 from pgo_collector.traces.trees import paths_of, tree_of
 from pgo_collector.traces.waterfall import page_of, table_of
@@ -95,6 +96,17 @@ def test_no_name_is_a_tag_of_the_page_and_nothing_is_loaded(evil: list[RequestTr
     assert "script" not in page.tags
     assert not page.links
     ET.fromstring(table_of(evil))  # noqa: S314 - our own
+
+
+def test_every_color_of_a_bar_has_a_legend() -> None:
+    spans = [span(part, "", 0, 10)._replace(part=part) for part in (*PARTS, "shop")]
+    page = page_of("ab" * 16, trace_of(*spans))
+    in_legend = re.findall(r'<li><svg aria-hidden="true"><rect class="(\w+)"[^>]*/></svg>\1</li>', page)
+    assert in_legend == [*PARTS, "other"]
+    assert {*re.findall(r'<rect class="(\w+)" x=', page)} == {*in_legend}
+    colors = dict(re.findall(r"^\.(\w+) \{ fill: (#\w{6}) \}$", page, re.MULTILINE))
+    assert colors.keys() == {*in_legend}
+    assert len({*colors.values()}) == len(in_legend)
 
 
 def test_no_name_breaks_out_of_the_other_forms(evil: list[RequestTrace]) -> None:

@@ -23,6 +23,7 @@ _CHOICES = ("service", "order", "errors", "from", "to", "last", "limit")
 # A page shows the first steps, up to this number, and indents them up to this depth.
 _MOST_STEPS = 1000
 _DEEPEST = 16
+_OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,18 @@ def traces_pages(sources: Sources) -> Routes:
         steps = await asyncio.to_thread(tree_of, requests)
         start = min(step.span.start for step in steps)
         whole = max(step.span.end for step in steps) - start
+        rows = _rows(steps[:_MOST_STEPS], start, whole or 1)
         return await sources.rendering.page(
             request,
             "trace.html",
             trace=trace,
             requests=requests,
-            rows=_rows(steps[:_MOST_STEPS], start, whole or 1),
+            rows=rows,
             steps=len(steps),
             start=start,
             whole=whole,
             dropped=sum(of.dropped for of in requests),
-            parts=[part for part in PARTS if any(step.span.part == part for step in steps)],
+            parts=[part for part in (*PARTS, _OTHER) if any(row.part == part for row in rows)],
             services=_services(requests),
             has_error=any(of.has_error for of in requests),
             root=f"{site_of(request)}/traces",
@@ -101,7 +103,7 @@ def _rows(steps: Sequence[Step], start: int, whole: int) -> list[_Row]:
             name=printable(step.span.name),
             error=printable(step.span.error),
             details=printable(", ".join(f"{key}={value}" for key, value in step.span.attributes.items())),
-            part=step.span.part if step.span.part in PARTS else "other",
+            part=step.span.part if step.span.part in PARTS else _OTHER,
             indent=min(step.depth, _DEEPEST),
             nanos=step.nanos,
             self_nanos=step.self_nanos,
