@@ -5,7 +5,8 @@ comes from `perf script` (`perf_script`, and `branches` for branch records), or 
 `MemoryMaps` (`memory_maps`).
 `native_profile` turns it into pprof with a `NativeProfileBuilder` (`pprof`), and `function_names` names the
 functions of stacks for people. `Elf` (`elf`) reads build ids and segments, `Symbols` (`go_symbols`) the
-functions of a Go program. `run_tool` and `demangle` run other programs (`external_tools`).
+functions of a Go program. An `Unwinder` (`unwinding`) follows stacks by call frame information, which
+`unwind_rules` asks of libdw in a process of its own (`cfi_program`). `run_tool` and `demangle` run other programs (`external_tools`).
 """
 
 from pgo_agent.native.branches import read_branches
@@ -16,6 +17,7 @@ from pgo_agent.native.memory_maps import MemoryMaps
 from pgo_agent.native.perf_script import read_samples, recording_of
 from pgo_agent.native.pprof import NativeProfileBuilder, function_names, native_profile
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
+from pgo_agent.native.unwinding import Unwinder
 
 __all__ = [
     "Elf",
@@ -26,6 +28,7 @@ __all__ = [
     "Recording",
     "Stack",
     "Symbols",
+    "Unwinder",
     "candidate_paths",
     "demangle",
     "function_names",

@@ -32,7 +32,7 @@ _CODE_TYPES = frozenset("tTwW")
 
 
 @dataclass(frozen=True, slots=True)
-class _Area:
+class Area:
     """A range of executable memory; `mapping` is None if no file is mapped, as for JIT-compiled code."""
 
     start: int
@@ -46,7 +46,7 @@ class MemoryMaps:
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}  # /proc/PID/maps by pid
         self._forked: dict[int, int] = {}  # parents by pid, of processes that have the parent's map
-        self._areas: dict[str, list[_Area]] = {}
+        self._areas: dict[str, list[Area]] = {}
         # The same part of a file is one mapping, even at different addresses in different processes.
         self._mappings: dict[tuple[str, str, int, int], Mapping] = {}
 
@@ -102,18 +102,24 @@ class MemoryMaps:
     def _kernel(self) -> KernelSymbols:
         return KernelSymbols()
 
-    def _frame(self, areas: Sequence[_Area], address: int, *, leaf: bool) -> Iterator[Frame]:
-        """Yield the frame at an address, or nothing for a caller outside of code: the stack is lost there."""
-        at = bisect_right(areas, address, key=lambda area: area.start) - 1
-        if at < 0 or address >= areas[at].end:
-            if leaf:
-                yield Frame(address, None, "")
-            return
-        area = areas[at]
-        start = area.mapping.start if area.mapping else area.start
-        yield Frame(address - area.start + start, area.mapping, "")
+    def text(self, pid: int) -> str:
+        """Return the memory map of a process as it was read; "" if it isn't known."""
+        return self._texts.get(self._source(pid), "")
 
-    def _areas_of(self, pid: int) -> Sequence[_Area]:
+    def area(self, pid: int, address: int) -> Area | None:
+        """Return the executable memory of a process that an address is in."""
+        return _at(self._areas_of(pid), address)
+
+    def _frame(self, areas: Sequence[Area], address: int, *, leaf: bool) -> Iterator[Frame]:
+        """Yield the frame at an address, or nothing for a caller outside of code: the stack is lost there."""
+        area = _at(areas, address)
+        if area is not None:
+            start = area.mapping.start if area.mapping else area.start
+            yield Frame(address - area.start + start, area.mapping, "")
+        elif leaf:
+            yield Frame(address, None, "")
+
+    def _areas_of(self, pid: int) -> Sequence[Area]:
         """Return the executable memory of a process, by address; nothing if its map isn't known."""
         pid = self._source(pid)
         text = self._texts.get(pid, "")
@@ -125,18 +131,23 @@ class MemoryMaps:
             ]
         return self._areas[text]
 
-    def _area(self, pid: int, found: re.Match[str]) -> _Area:
+    def _area(self, pid: int, found: re.Match[str]) -> Area:
         start, end, offset = (int(found[name], 16) for name in ("start", "end", "offset"))
         file = found["file"]
         if not file.startswith(("/", "[vdso]")):
-            return _Area(start, end, None)
+            return Area(start, end, None)
         path = file.removesuffix(_DELETED)
         mapped = Path(f"/proc/{pid}/map_files/{found['range']}")
         build_id = _build_id(candidate_paths(path, [pid]), int(found["inode"]), mapped)
         if build_id:  # without one, a new file at the path couldn't be told from the mapped one
             file = path
         mapping = Mapping(file, build_id, start, end - start, offset)
-        return _Area(start, end, self._mappings.setdefault((file, build_id, end - start, offset), mapping))
+        return Area(start, end, self._mappings.setdefault((file, build_id, end - start, offset), mapping))
+
+
+def _at(areas: Sequence[Area], address: int) -> Area | None:
+    at = bisect_right(areas, address, key=lambda area: area.start) - 1
+    return areas[at] if at >= 0 and address < areas[at].end else None
 
 
 def _build_id(paths: Iterable[Path], inode: int, mapped: Path) -> str:
