@@ -16,8 +16,12 @@ from pgo_agent.backends.backend import SamplingRequest
 from pgo_agent.backends.profiler_process import ProfilerProcess
 from pgo_agent.backends.rights import missing_rights
 from pgo_agent.errors import ToolFailed
-from pgo_agent.native import MemoryMaps, Recording, Stack
+from pgo_agent.native import BY_FRAME_POINTERS, MemoryMaps, Recording, Stack
 
+# A script can copy 200 bytes of a stack at most, which are too few to unwind it.
+ONLY_FRAME_POINTERS = (
+    f"{BY_FRAME_POINTERS}: bpftrace can't do without, so use bcc or perf for programs that lack them"
+)
 # What a script knows of the current process: the one that it was forked from, 0 if it has run another program
 # since. A forked process has the file of its executable opened by its parent.
 PARENT = (
@@ -69,7 +73,7 @@ class Bpftrace:
             began, lasted = process.run(duration, until, before_end=output.maps.read_again)
         samples = ((stack, count, count * request.period) for stack, count in output.stacks())
         recording = Recording.from_samples(began, lasted, request.period, samples)
-        return replace(recording, lost_stacks=output.lost_stacks)
+        return replace(recording, lost_stacks=output.lost_stacks, followed=ONLY_FRAME_POINTERS)
 
     def obstacles(self) -> list[str]:
         """Return the obstacles, as `Backend` documents."""

@@ -16,10 +16,20 @@ from pgo_agent.native.go_symbols import Symbols
 from pgo_agent.native.memory_maps import MemoryMaps
 from pgo_agent.native.perf_script import read_samples, recording_of
 from pgo_agent.native.pprof import NativeProfileBuilder, function_names, native_profile
-from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
+from pgo_agent.native.recording import (
+    BY_CALL_FRAMES,
+    BY_FRAME_POINTERS,
+    Frame,
+    Mapping,
+    Recording,
+    Stack,
+    stacks_comment,
+)
 from pgo_agent.native.unwinding import Unwinder
 
 __all__ = [
+    "BY_CALL_FRAMES",
+    "BY_FRAME_POINTERS",
     "Elf",
     "Frame",
     "Mapping",
@@ -37,4 +47,5 @@ __all__ = [
     "read_samples",
     "recording_of",
     "run_tool",
+    "stacks_comment",
 ]

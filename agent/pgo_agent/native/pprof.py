@@ -19,7 +19,7 @@ _Lines = dict[Frame, tuple[Line, ...]]
 def native_profile(recording: Recording) -> bytes:
     """Return a recording as a gzipped pprof profile.
 
-    The sample types are the recording's. Samples have the labels pid, comm and thread; branch records have
+    The sample types are the recording's; a comment says how its stacks were found. Samples have the labels pid, comm and thread; branch records have
     none, since compilers don't care who ran it. Source lines come from the binary at the path of its mapping,
     here or as its processes see it. If that file is gone or of another build, the profile has only addresses
     and the symbols that the frames have already.
@@ -28,6 +28,7 @@ def native_profile(recording: Recording) -> bytes:
     builder = NativeProfileBuilder(recording.stacks, recording.types)
     builder.set_times(recording.began, recording.duration, recording.period)
     builder.set_main_binary((stack, count) for stack, (count, _) in recording.stacks.items())
+    builder.profile.comment.extend(map(builder.text, recording.comments()))
     for stack, values in recording.stacks.items():
         sample = builder.profile.sample.add(
             value=values[-len(recording.types) :], location_id=map(builder.location, stack.frames)

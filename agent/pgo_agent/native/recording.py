@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from pgo_agent.profile_builder import CPU_TYPES
 
+# How callers are found: by what the compiler has noted of each address, or by a register that few programs use
+# for that.
+BY_CALL_FRAMES = "by call frame information"
+BY_FRAME_POINTERS = "by frame pointers"
 # Values in pprof are int64; this is the largest.
 _MAX_VALUE = (1 << 63) - 1
 
@@ -49,6 +53,8 @@ class Recording:
     `began` is ns since 1970. `duration` is in ns, and `period` is the amount between two samples. `types` are
     the sample types of the profile, each a name and a unit: of the number and the amount, or of that alone.
     `lost_stacks` of the samples have no stack, or are of a process whose memory map couldn't be read.
+    `followed` says how the callers were found, "" if that isn't known, and `cut_short` how many samples lack
+    the outermost ones, up to `main` or the start of the thread.
     """
 
     began: int
@@ -57,6 +63,8 @@ class Recording:
     stacks: dict[Stack, tuple[int, int]]
     types: Sequence[tuple[str, str]] = CPU_TYPES
     lost_stacks: int = 0
+    followed: str = ""
+    cut_short: int | None = None
 
     @classmethod
     def from_samples(
@@ -73,3 +81,18 @@ class Recording:
             total_count, total = stacks.get(stack, (0, 0))
             stacks[stack] = min(total_count + count, _MAX_VALUE), min(total + amount, _MAX_VALUE)
         return cls(began, duration, period, stacks, types)
+
+    def comments(self) -> Iterator[str]:
+        """Yield what the profile says of its stacks."""
+        if self.followed:
+            yield stacks_comment(
+                self.followed, self.cut_short, sum(count for count, _ in self.stacks.values())
+            )
+
+
+def stacks_comment(followed: str, cut_short: int | None, count: int) -> str:
+    """Return how the callers of `count` samples or events were found, and how many lack the outermost ones."""
+    if cut_short is None:
+        return f"stacks: {followed}"
+    share = 100 * cut_short / max(count, 1)
+    return f"stacks: {followed}; {cut_short} of {count} ({share:.1f} %) cut short"
