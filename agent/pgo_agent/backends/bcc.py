@@ -5,12 +5,14 @@ It compiles for some seconds before it samples, so `KeptBcc` keeps it for the ca
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import platform
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +23,7 @@ from typing import Any, NamedTuple, Self
 from pgo_agent.backends.backend import Backend, SamplingRequest
 from pgo_agent.backends.profiler_process import ProfilerProcess, wait_while_sampling
 from pgo_agent.backends.rights import missing_rights
+from pgo_agent.backends.whole_stacks import how_followed, unwinding, whole_stack
 from pgo_agent.errors import AgentError, ToolFailed
 from pgo_agent.logs import EventLogger
 from pgo_agent.native import MemoryMaps, Recording, Stack
@@ -178,11 +181,16 @@ class _Sampler:
                 del self._captures[number]
         samples = ((stack, count, count * request.period) for stack, count in capture.stacks())
         recording = Recording.from_samples(began, lasted, request.period, samples)
-        return replace(recording, lost_stacks=capture.lost_stacks)
+        return replace(
+            recording,
+            lost_stacks=capture.lost_stacks,
+            followed=how_followed(),
+            cut_short=capture.cut_short,
+        )
 
     def _run(self) -> None:
         try:
-            with self._process as process:
+            with unwinding(), self._process as process:
                 process.begin(self._stopping)
                 self._started.set()
                 while not self._stopping.wait(_POLL_SECONDS):
@@ -224,13 +232,15 @@ class _Sampler:
             capture.add(kind, fields)
 
 
-class _StackCount(NamedTuple):
+class _Sampled(NamedTuple):
+    """A stack of a thread; addresses are leaf first. If it isn't whole, its outermost callers are missing."""
+
     pid: int
     thread: int
     comm: str
-    samples: int
-    kernel: list[int]
-    user: list[int]
+    kernel: tuple[int, ...]
+    user: tuple[int, ...]
+    is_whole: bool
 
 
 class _Capture:
@@ -239,8 +249,8 @@ class _Capture:
     def __init__(self) -> None:
         self.maps = MemoryMaps()
         self.begun, self.ended = Event(), Event()
-        self.lost_stacks = 0
-        self._counts: list[_StackCount] = []
+        self.lost_stacks = self.cut_short = 0
+        self._counts: Counter[_Sampled] = Counter()
 
     def add(self, kind: str, fields: list[Any]) -> None:
         match kind:
@@ -249,19 +259,27 @@ class _Capture:
             case "process":
                 self.maps.read(*fields)
             case "stack":
-                self._counts.append(_StackCount(*fields))
+                self._add_stack(*fields)
             case "lost":
                 _log.warning("samples lost", count=fields[0])
             case _:
                 self.ended.set()
 
+    def _add_stack(  # noqa: PLR0917 - the fields of a line
+        self, pid: int, thread: int, comm: str, samples: int, kernel: list[int], user: list[int], copy: str
+    ) -> None:
+        whole = whole_stack(pid, self.maps, user, base64.b64decode(copy))
+        self._counts[_Sampled(pid, thread, comm, tuple(kernel), *whole)] += samples
+
     def stacks(self) -> Iterator[tuple[Stack, int]]:
         """Yield each stack with its number of samples."""
-        for seen in self._counts:
+        for seen, samples in self._counts.items():
             frames = self.maps.frames(seen.pid, seen.kernel, seen.user)
             if self.maps.is_lost(seen.pid, seen.kernel, seen.user):
-                self.lost_stacks += seen.samples
-            yield Stack(seen.comm, seen.pid, seen.thread, frames), seen.samples
+                self.lost_stacks += samples
+            elif not seen.is_whole:
+                self.cut_short += samples
+            yield Stack(seen.comm, seen.pid, seen.thread, frames), samples
 
 
 def _has_bcc(python: str) -> bool:

@@ -12,16 +12,20 @@ It prints JSON lists, one a line. Addresses of stacks are leaf first.
     ["begun", capture]                                      once sampling has begun
     ["process", capture, pid, parent, ...]                  when a process is first sampled, with those that
                                                             it was forked from, if known
-    ["stack", capture, pid, thread, comm, count, [kernel], [user]]
+    ["stack", capture, pid, thread, comm, count, [kernel], [user], copy]
+                                                            while samples are taken; the copy is of registers
+                                                            and stack, as `stack_copies` reads it, in base64
     ["lost", capture, count]                                if samples were lost
     ["ended", capture]                                      last
 """
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -34,12 +38,15 @@ from bcc import BPF, PerfSWConfig, PerfType  # type: ignore[import-not-found] # 
 # This file is run apart from its package, whose folder Python doesn't search.
 sys.path.append(str(Path(__file__).parent))
 from forks import family, forks_program  # type: ignore[import-not-found]
+from stack_copies import copies_program  # type: ignore[import-not-found]
 
 _DEPTH = 127  # the kernel's own bound, kernel.perf_event_max_stack
 _DRAIN_SECONDS = 0.1
 _IDLE_SECONDS = 1.0  # between two looks for a signal
 _SECOND = 1_000_000_000  # ns
 _CLOCK = (PerfType.SOFTWARE, PerfSWConfig.CPU_CLOCK)
+
+_COPIED_BYTES = 8 << 20  # between two times that the ring buffer is emptied; it has twice as much
 
 # Each sample carries its whole stack, in a ring buffer that is emptied ten times a second without wake-ups.
 # Stack tables in the kernel, as bcc's own tools use, lose stacks whose hashes collide. A thread other than
@@ -57,10 +64,12 @@ struct sample {
     s64 user_bytes;
     u64 kernel[DEPTH];
     u64 user[DEPTH];
+    struct copy copy;
 };
 BPF_PERCPU_ARRAY(scratch, struct sample, 1);
 BPF_RINGBUF_OUTPUT(samples, 4096);
 BPF_ARRAY(lost, u64, 1);
+BPF_ARRAY(copied, u64, 1); // bytes since the ring buffer was emptied
 
 int on_sample(struct bpf_perf_event_data *context) {
     int zero = 0;
@@ -77,7 +86,14 @@ int on_sample(struct bpf_perf_event_data *context) {
     sample->period = context->sample_period;
     sample->kernel_bytes = bpf_get_stack(context, sample->kernel, sizeof(sample->kernel), 0);
     sample->user_bytes = bpf_get_stack(context, sample->user, sizeof(sample->user), BPF_F_USER_STACK);
-    if (samples.ringbuf_output(sample, sizeof(*sample), BPF_RB_NO_WAKEUP))
+    u64 *bytes = copied.lookup(&zero);
+    u32 stack_bytes = 0;
+    if (sample->user_bytes > 0 && copy_registers(&sample->copy) && bytes && *bytes < COPIED_BYTES) {
+        stack_bytes = copy_stack(&sample->copy);
+        __sync_fetch_and_add(bytes, stack_bytes);
+    }
+    if (samples.ringbuf_output(sample, sizeof(*sample) - sizeof(sample->copy.stack) + stack_bytes,
+                               BPF_RB_NO_WAKEUP))
         lost.increment(zero);
     return 0;
 }
@@ -94,7 +110,12 @@ class _Sample(ctypes.Structure):
         ("user_bytes", ctypes.c_int64),
         ("kernel", ctypes.c_uint64 * _DEPTH),
         ("user", ctypes.c_uint64 * _DEPTH),
+        ("registers", ctypes.c_uint64 * 21),
+        ("stack_bytes", ctypes.c_uint64),
     )
+
+
+_COPY_AT = _Sample.registers.offset
 
 
 class _Capture:
@@ -102,23 +123,25 @@ class _Capture:
 
     def __init__(self, frequency: int, lost: int) -> None:
         self.frequency, self.lost_before = frequency, lost
-        self._stacks: Counter[tuple[int, int, bytes, bytes, bytes]] = Counter()
+        self._stacks: Counter[tuple[int, int, bytes, bytes, bytes, bytes]] = Counter()
         self._processes: set[int] = set()
 
-    def add(self, sample: _Sample) -> bool:
+    def add(self, sample: _Sample, copy: bytes) -> bool:
         """Count a sample; return whether it is the first of its process."""
         is_first = sample.process not in self._processes
         self._processes.add(sample.process)
         kernel = bytes(sample.kernel)[: max(0, sample.kernel_bytes)]
         user = bytes(sample.user)[: max(0, sample.user_bytes)]
-        self._stacks[sample.process, sample.thread, sample.comm, kernel, user] += 1
+        self._stacks[sample.process, sample.thread, sample.comm, kernel, user, copy] += 1
         return is_first
 
     def print_stacks(self, number: int) -> None:
-        for (process, thread, comm, kernel, user), count in self._stacks.items():
+        """Print the stacks since the last call."""
+        for (process, thread, comm, kernel, user, copy), count in self._stacks.items():
             addresses = ([*memoryview(stack).cast("Q")] for stack in (kernel, user))
-            text = comm.decode(errors="surrogateescape")
-            _print_list("stack", number, process, thread, text, count, *addresses)
+            text, copied = comm.decode(errors="surrogateescape"), base64.b64encode(copy).decode()
+            _print_list("stack", number, process, thread, text, count, *addresses, copied)
+        self._stacks.clear()
 
 
 class _Sampler:
@@ -131,8 +154,9 @@ class _Sampler:
         self._attached: dict[int, Any] = {}  # what bcc knows of the events of a frequency
         wanted = " || ".join(f"({_condition(name)})" for name in names)
         forks = forks_program()
-        text = forks + _TEXT.replace("WANTED", wanted).replace("DEPTH", str(_DEPTH))
-        self._bpf = BPF(text=text)
+        words = {"WANTED": wanted, "DEPTH": _DEPTH, "COPIED_BYTES": _COPIED_BYTES}
+        text = re.sub(r"\b(WANTED|DEPTH|COPIED_BYTES)\b", lambda found: str(words[found[0]]), _TEXT)
+        self._bpf = BPF(text=forks + copies_program() + text)
         ctypes.CDLL(None).malloc_trim(0)  # the compiler has freed 50 MiB
         self._forked = self._bpf["forked"] if forks else None
         self._bpf["samples"].open_ring_buffer(self._add)
@@ -162,7 +186,6 @@ class _Sampler:
             self._bpf.detach_perf_event(ev_type=PerfType.SOFTWARE, ev_config=PerfSWConfig.CPU_CLOCK)
         self.drain()
         del self._captures[number]
-        capture.print_stacks(number)
         if lost := self._bpf["lost"][0].value - capture.lost_before:
             _print_list("lost", number, lost)
         _print_list("ended", number)
@@ -171,6 +194,9 @@ class _Sampler:
         """Read the samples so far, and forget which processes have a wanted name: it may change."""
         self._bpf.ring_buffer_consume()
         self._wanted.clear()
+        for number, capture in self._captures.items():
+            capture.print_stacks(number)
+        self._bpf["copied"][0] = ctypes.c_uint64(0)
 
     def _add(self, _cpu: int, at: int, _size: int) -> None:
         sample = ctypes.cast(at, ctypes.POINTER(_Sample)).contents
@@ -179,8 +205,11 @@ class _Sampler:
             self._wanted[process] = self._is_wanted(process, sample.comm)
         if not self._wanted[process]:
             return
+        copy = b""
+        if sample.stack_bytes:
+            copy = ctypes.string_at(at + _COPY_AT, ctypes.sizeof(_Sample) - _COPY_AT + sample.stack_bytes)
         for number, capture in self._captures.items():
-            if sample.period == _SECOND // capture.frequency and capture.add(sample):
+            if sample.period == _SECOND // capture.frequency and capture.add(sample, copy):
                 _print_list("process", number, *family(self._forked, process))
 
     def _is_wanted(self, process: int, comm: bytes) -> bool:

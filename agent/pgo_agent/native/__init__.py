@@ -6,7 +6,8 @@ comes from `perf script` (`perf_script`, and `branches` for branch records), or 
 `native_profile` turns it into pprof with a `NativeProfileBuilder` (`pprof`), and `function_names` names the
 functions of stacks for people. `Elf` (`elf`) reads build ids and segments, `Symbols` (`go_symbols`) the
 functions of a Go program. An `Unwinder` (`unwinding`) follows stacks by call frame information, which
-`unwind_rules` asks of libdw in a process of its own (`cfi_program`). `run_tool` and `demangle` run other programs (`external_tools`).
+`unwind_rules` asks of libdw in a process of its own (`cfi_program`). `run_tool` and `demangle` run other
+programs (`external_tools`).
 """
 
 from pgo_agent.native.branches import read_branches

@@ -19,10 +19,10 @@ _Lines = dict[Frame, tuple[Line, ...]]
 def native_profile(recording: Recording) -> bytes:
     """Return a recording as a gzipped pprof profile.
 
-    The sample types are the recording's; a comment says how its stacks were found. Samples have the labels pid, comm and thread; branch records have
-    none, since compilers don't care who ran it. Source lines come from the binary at the path of its mapping,
-    here or as its processes see it. If that file is gone or of another build, the profile has only addresses
-    and the symbols that the frames have already.
+    The sample types are the recording's; a comment says how its stacks were found. Samples have the labels
+    pid, comm and thread; branch records have none, since compilers don't care who ran it. Source lines come
+    from the binary at the path of its mapping, here or as its processes see it. If that file is gone or of
+    another build, the profile has only addresses and the symbols that the frames have already.
     Raises ToolFailed if llvm-symbolizer or llvm-cxxfilt is missing or fails.
     """
     builder = NativeProfileBuilder(recording.stacks, recording.types)

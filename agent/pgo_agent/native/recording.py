@@ -8,8 +8,8 @@ from typing import Self
 
 from pgo_agent.profile_builder import CPU_TYPES
 
-# How callers are found: by what the compiler has noted of each address, or by a register that few programs use
-# for that.
+# How callers are found: by what the compiler has noted of each address, or by a register that few programs
+# use for that.
 BY_CALL_FRAMES = "by call frame information"
 BY_FRAME_POINTERS = "by frame pointers"
 # Values in pprof are int64; this is the largest.
@@ -91,7 +91,7 @@ class Recording:
 
 
 def stacks_comment(followed: str, cut_short: int | None, count: int) -> str:
-    """Return how the callers of `count` samples or events were found, and how many lack the outermost ones."""
+    """Return how the callers of `count` samples or events were found, and how many lack the outermost."""
     if cut_short is None:
         return f"stacks: {followed}"
     share = 100 * cut_short / max(count, 1)

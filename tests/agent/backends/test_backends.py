@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping as Map
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,11 @@ from pgo_agent.backends import (
     probe,
 )
 from pgo_agent.errors import AgentError, NoBackend, NoSamples, ToolFailed
+from pgo_agent.native import function_names, read_samples
 from pgo_agent.native.elf import Elf
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
 
+from tests.agent import frameless
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.latency.waiting import samples_of
 from tests.agent.sampling import wait_until_sampled
@@ -73,7 +76,7 @@ def symbols_of(binary: Path) -> dict[str, tuple[int, int]]:
 
 
 def functions_in(stack: Stack, binary: Path) -> list[str]:
-    """Return the functions of the binary on a stack, from its addresses alone."""
+    """Return the functions of the binary on a stack up to main, from its addresses alone."""
     elf, known, found = Elf.read(binary), symbols_of(binary), []
     for frame in stack.frames:
         if frame.mapping and frame.mapping.file == str(binary):
@@ -81,7 +84,7 @@ def functions_in(stack: Stack, binary: Path) -> list[str]:
             address = elf.address_of(frame.address - frame.mapping.start + frame.mapping.offset)
             assert address is not None
             found += [name for name, (start, size) in known.items() if start <= address < start + size]
-    return found
+    return [name for name in found if name != "_start"]
 
 
 @needs_gcc
@@ -106,9 +109,48 @@ def test_stacks_are_those_of_the_program(backend: Backend, binary: Path) -> None
         in_user_space[way] += seen * any(frame.address < 1 << 63 for frame in stack.frames[:1])
     assert callers["inner middle spin main"] > 0.2 * count, callers
     assert sum(callers[way] for way in callers if way.endswith("spin main")) > 0.8 * count, callers
-    # Between the kernel and `middle` is libc's `stat`, which has no frame, so `middle` is missing.
+    # By frame pointers `middle` is missing beyond libc's `stat`, which has no frame.
     known = sum(in_user_space[way] for way in in_user_space if way.endswith("middle spin main"))
     assert known > 0.8 * in_user_space.total(), callers
+
+
+def shares_of(stacks: Map[Stack, int]) -> dict[tuple[str, ...], float]:
+    """Return the share of each user stack in the samples, by its functions up to main, leaf first."""
+    names, counts = function_names(stacks), Counter[tuple[str, ...]]()
+    for stack, count in stacks.items():
+        frames = [frame for frame in stack.frames if frame.address < 1 << 63]
+        found = [name for frame in frames for name in names.get(frame, ["?"])]
+        counts[tuple(found[: found.index("main") + 1] if "main" in found else found)] += count
+    return {stack: count / counts.total() for stack, count in counts.items()}
+
+
+@needs_gcc
+@pytest.mark.system("perf")
+@pytest.mark.parametrize("way", ["sort", "nap"])
+def test_stacks_without_frame_pointers_are_those_of_perf_with_call_frame_information(
+    tmp_path: Path, way: str
+) -> None:
+    """`nap` is in the kernel whenever it is sampled, and `sort` in the program or libc."""
+    try:
+        probe(Bcc())
+    except AgentError as error:
+        pytest.skip(str(error))
+    file = tmp_path / "perf.data"
+    perf = ("perf", "record", "-q", "-e", "cpu-clock", "-F", "999", "--call-graph", "dwarf", "-o", file)
+    with (
+        frameless.running(frameless.build(tmp_path), way) as process,
+        subprocess.Popen([*perf, "-p", str(process.pid)]) as reference,
+    ):
+        recording = Bcc().record(SamplingRequest((frameless.NAME[:15],), 999), 8.0, threading.Event())
+        reference.terminate()
+    ours = shares_of({stack: count for stack, (count, _) in recording.stacks.items()})
+    theirs = shares_of(Counter(sample.stack for sample in read_samples(file)))
+    for shares in (ours, theirs):
+        assert sum(share for stack, share in shares.items() if stack[-1:] == ("main",)) > 0.95, shares
+    common = sum(min(share, theirs.get(stack, 0)) for stack, share in ours.items())
+    assert common > 0.8, (ours, theirs)
+    assert recording.cut_short is not None
+    assert recording.cut_short < 0.05 * sum(count for count, _ in recording.stacks.values())
 
 
 @needs_gcc

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from pgo_agent.backends import Bcc, KeptBcc, ProcessSampler
 from pgo_agent.errors import NoSamples, ToolFailed
-from pgo_agent.native import Recording
+from pgo_agent.native import Recording, function_names
 from pgo_agent.native.elf import Elf
 
+from tests.agent.busy import needs_gcc
+from tests.agent.frameless import NAME, NAPPING, build, copied, running, waiting
 from tests.agent.latency.waiting import wait_until
 from tests.agent.sampling import is_bcc
 from tests.agent.serving import parsed
@@ -24,6 +26,7 @@ from tests.agent.stand_ins.tools import StandInKernel, needs_btf, use_stand_ins
 from tests.cpu_meter import children_of
 
 SECONDS = 0.5
+PATH = os.environ["PATH"]
 GONE = 4_000_000  # a pid that no process has
 
 
@@ -119,6 +122,59 @@ def test_without_forks_samples_are_taken_and_stacks_that_are_lost_counted(
     kernel.happens(sample(user=[address]), sample(pid=GONE, thread=GONE, user=[address]))
     recording = sampler(kernel, own_name()).record(SECONDS, Event())
     assert (len(recording.stacks), recording.lost_stacks) == (2, 1)
+
+
+@pytest.fixture(scope="module")
+def frameless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("frameless"))
+
+
+def names_in(recording: Recording) -> list[list[str]]:
+    """Return the functions of each stack, leaf first, up to main."""
+    names = function_names(recording.stacks)
+    named = [[name for of in stack.frames for name in names.get(of, ["?"])] for stack in recording.stacks]
+    return [stack[: stack.index("main") + 1] if "main" in stack else stack for stack in named]
+
+
+@needs_btf
+@needs_gcc
+def test_a_program_without_frame_pointers_has_all_of_its_callers(
+    kernel: StandInKernel, frameless: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel finds libc's function only, and the copy has the others. Without a copy, it is counted."""
+    monkeypatch.setenv("PATH", PATH)  # with LLVM's own tools
+    with running(frameless, "nap") as process:
+        found = waiting(process.pid)
+        own = {"pid": process.pid, "comm": NAME[:15], "user": [found.address]}
+        in_kernel = {"user": [], "kernel": [0xFFFF_0000_0000_0010]}
+        kernel.happens(
+            *[sample(**own, **copied(found), thread=1)] * 3,
+            sample(**own, thread=2),
+            sample(**own | in_kernel, thread=3),
+        )
+        recording = sampler(kernel, NAME[:15]).record(SECONDS, Event())
+    assert names_in(recording) == [NAPPING, NAPPING[:1], ["?"]]
+    assert [count for count, _ in recording.stacks.values()] == [3, 1, 1]
+    assert [*recording.comments()] == ["stacks: by call frame information; 1 of 5 (20.0 %) cut short"]
+
+
+@needs_btf
+@needs_gcc
+def test_a_stack_that_is_larger_than_its_copy_goes_on_as_the_kernel_followed_it(
+    kernel: StandInKernel, frameless: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", PATH)
+    with running(frameless, "nap") as process:
+        found = waiting(process.pid)
+        own = {"pid": process.pid, "comm": NAME[:15]}
+        kernel.happens(sample(**own, **copied(found), user=[found.address]))
+        (whole,) = sampler(kernel, NAME[:15]).record(SECONDS, Event()).stacks
+        leaf, *callers = whole.frames
+        # `work` has 512 bytes on the stack.
+        small = sample(**own, **copied(found, 400), user=[leaf.address, *(of.address + 1 for of in callers)])
+        kernel.happens(small)
+        (known,) = sampler(kernel, NAME[:15]).record(SECONDS, Event()).stacks
+    assert known.frames == whole.frames
 
 
 def kept_processes() -> set[int]:

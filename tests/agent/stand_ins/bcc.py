@@ -5,7 +5,8 @@ Each line of the file `BCC_HAPPENS` is a JSON object; those of a tracker are han
     {"what": "begin", ...}   it begins: `id`, `comm`, `pid`, `thread`, `kernel`, `user`; maybe `ago` (ns)
     {"what": "end", ...}     it is over after a `delay` (ns), on a `cpu`; it may never have begun
     {"what": "fork", ...}    a process `pid` is forked from `parent`
-    {"what": "sample", ...}  a thread is sampled: `comm`, `pid`, `thread`, `kernel`, `user`
+    {"what": "sample", ...}  a thread is sampled: `comm`, `pid`, `thread`, `kernel`, `user`; maybe a copy: its
+                             `registers` (numbers, as in struct pt_regs) and the top of its `stack` (hex)
     {"what": "lose"}         a sample is lost
 """
 
@@ -126,6 +127,7 @@ class BPF:
             "counted": [[_Counted() for _ in range(_CPUS)]],
             "interrupts": _Table(_U32, _U32),
             "lost": [_U64()],
+            "copied": [_U64()],
             "events": self._ring,
             "samples": self._ring,
         }
@@ -173,7 +175,8 @@ class BPF:
         addresses = b"".join(parts)
         for frequency in self._frequencies:
             thread = (of.pid, of.thread, of.comm.encode(), 10**9 // frequency)
-            self._ring.records.append(struct.pack("=II16sQqq", *thread, *sizes) + addresses)
+            head = struct.pack("=II16sQqq", *thread, *sizes)
+            self._ring.records.append(head + addresses + _copy(of))
 
     def _fork(self, of: SimpleNamespace) -> None:
         assert "forked.update(" in self._text
@@ -231,6 +234,12 @@ class BPF:
         comm, number, operation = _comm(of), getattr(of, "number", 1), getattr(of, "operation", 1)
         name = getattr(of, "name", "").encode()
         return _Entry(0, number, (comm.id, comm.part), name, of.pid, of.thread, operation, 0)
+
+
+def _copy(of: SimpleNamespace) -> bytes:
+    """Return a struct copy; without a stack if there is none."""
+    stack = bytes.fromhex(getattr(of, "stack", ""))
+    return struct.pack("=21QQ", *getattr(of, "registers", [0] * 21), len(stack)) + stack
 
 
 def _comm(of: SimpleNamespace) -> _Key:
