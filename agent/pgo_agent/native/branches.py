@@ -10,15 +10,15 @@ as all samples do.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from pgo_agent.errors import NotReadable
 from pgo_agent.native.external_tools import tool_lines
+from pgo_agent.native.memory_maps import Area, map_area
 from pgo_agent.native.perf_script import (
     EVENT,
     FORKED,
@@ -40,32 +40,18 @@ _NOWHERE = -1
 _Pair = tuple[int, int]
 
 
-class _Area(NamedTuple):
-    """Memory of a process from `start` to `end`, `moved` bytes below the address of it in the mapping."""
-
-    start: int
-    end: int
-    moved: int
-    mapping: Mapping
-
-
 @dataclass(slots=True)
 class _Process:
     """The code that a process has mapped, by address, and the pairs of places that were printed of it."""
 
     pid: int
-    areas: list[_Area] = field(default_factory=list)
+    areas: list[Area] = field(default_factory=list)
     pairs: dict[str, _Pair] = field(default_factory=dict)
     is_shared: bool = False
 
-    def map(self, area: _Area) -> None:
+    def map(self, area: Area) -> None:
         """Map memory, in place of what was mapped there."""
-        first = bisect_right(self.areas, area.start, key=lambda each: each.end)
-        last = bisect_left(self.areas, area.end, key=lambda each: each.start)
-        old = self.areas[first:last]
-        left = [old[0]._replace(end=area.start)] if old and old[0].start < area.start else []
-        right = [old[-1]._replace(start=area.end)] if old and old[-1].end > area.end else []
-        self.areas[first:last] = [*left, area, *right]
+        map_area(self.areas, area)
         self.pairs = {}
 
 
@@ -113,7 +99,7 @@ class _Reader:
                 key = mapping.file, mapping.build_id, mapping.size, mapping.offset
                 known = self._mappings.setdefault(key, mapping)
                 start, end = mapping.start, mapping.start + mapping.size
-                self._own(pid).map(_Area(start, end, known.start - start, known))
+                self._own(pid).map(Area(start, end, known.start - start, known))
         elif (named := NAMED.search(line)) and named["exec"]:
             self._processes.pop(named["pid"], None)
         elif (

@@ -7,13 +7,13 @@ resolves addresses in the kernel.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from pgo_agent.errors import NotReadable
 from pgo_agent.native.elf import Elf, build_id_of_notes, candidate_paths
@@ -31,13 +31,32 @@ _KERNEL_FILE = "[kernel.kallsyms]"
 _CODE_TYPES = frozenset("tTwW")
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
-    """A range of executable memory; `mapping` is None if no file is mapped, as for JIT-compiled code."""
+class Area(NamedTuple):
+    """Executable memory of a process from `start` to `end`.
+
+    Its addresses in `mapping`, which several processes can share, are `moved` more; without a mapping, as for
+    code that a program has compiled, they are as they are.
+    """
 
     start: int
     end: int
+    moved: int
     mapping: Mapping | None
+
+    def offset(self, address: int) -> int:
+        """Return the place of an address in the mapped file."""
+        assert self.mapping  # noqa: S101 - the caller has looked
+        return address + self.moved - self.mapping.start + self.mapping.offset
+
+
+def map_area(areas: list[Area], new: Area) -> None:
+    """Map memory, in place of what was mapped there. The areas are in the order of their addresses."""
+    first = bisect_right(areas, new.start, key=lambda each: each.end)
+    last = bisect_left(areas, new.end, key=lambda each: each.start)
+    old = areas[first:last]
+    left = [old[0]._replace(end=new.start)] if old and old[0].start < new.start else []
+    right = [old[-1]._replace(start=new.end)] if old and old[-1].end > new.end else []
+    areas[first:last] = [*left, new, *right]
 
 
 class MemoryMaps:
@@ -114,8 +133,7 @@ class MemoryMaps:
         """Yield the frame at an address, or nothing for a caller outside of code: the stack is lost there."""
         area = _at(areas, address)
         if area is not None:
-            start = area.mapping.start if area.mapping else area.start
-            yield Frame(address - area.start + start, area.mapping, "")
+            yield Frame(address + area.moved, area.mapping, "")
         elif leaf:
             yield Frame(address, None, "")
 
@@ -135,14 +153,15 @@ class MemoryMaps:
         start, end, offset = (int(found[name], 16) for name in ("start", "end", "offset"))
         file = found["file"]
         if not file.startswith(("/", "[vdso]")):
-            return Area(start, end, None)
+            return Area(start, end, 0, None)
         path = file.removesuffix(_DELETED)
         mapped = Path(f"/proc/{pid}/map_files/{found['range']}")
         build_id = _build_id(candidate_paths(path, [pid]), int(found["inode"]), mapped)
         if build_id:  # without one, a new file at the path couldn't be told from the mapped one
             file = path
         mapping = Mapping(file, build_id, start, end - start, offset)
-        return Area(start, end, self._mappings.setdefault((file, build_id, end - start, offset), mapping))
+        mapping = self._mappings.setdefault((file, build_id, end - start, offset), mapping)
+        return Area(start, end, mapping.start - start, mapping)
 
 
 def _at(areas: Sequence[Area], address: int) -> Area | None:

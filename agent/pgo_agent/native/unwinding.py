@@ -119,7 +119,7 @@ class Unwinder:
         text, rule = maps.text(pid), None
         if area.mapping and (file := self._files.get((text, area)) or self._open(pid, area, area.mapping)):
             self._files[text, area] = file
-            rule = self._reader and self._reader.rule(file, address - area.start + area.mapping.offset)
+            rule = self._reader and self._reader.rule(file, area.offset(address))
         self._rules[text][address] = rule = rule or _BY_FRAME_POINTER
         self._addresses += 1
         return rule
