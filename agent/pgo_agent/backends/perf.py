@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
-import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Event
+from typing import BinaryIO
 
 from pgo_agent.backends.backend import SamplingRequest
 from pgo_agent.backends.profiler_process import ProfilerProcess
-from pgo_agent.backends.rights import missing_rights
-from pgo_agent.errors import NotReadable
-from pgo_agent.native import Elf, Frame, Mapping, Recording, Stack, candidate_paths, read_samples
+from pgo_agent.backends.rights import lacking, missing_rights
+from pgo_agent.backends.whole_stacks import can_unwind, unwind, unwinding
+from pgo_agent.errors import NotReadable, ToolFailed
+from pgo_agent.logs import EventLogger
+from pgo_agent.native import (
+    BY_CALL_FRAMES,
+    BY_FRAME_POINTERS,
+    Elf,
+    Frame,
+    Mapping,
+    PerfProcesses,
+    Recording,
+    Stack,
+    candidate_paths,
+)
+from pgo_agent.native.perf_stream import Lost, Sampled, events
 
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 # perf starts sampling on a command, so that its own start isn't in the profile, and prints an answer to it.
-# It doesn't record which BPF programs come and go: perf 6.1 can't read some of these events.
+# The stream that it records has another descriptor. It doesn't record which BPF programs come and go.
 _RECORD = (
-    *("record", "-q", "-e", "cpu-clock", "-g", "-a", "--buildid-mmap", "--no-bpf-event"),
-    *("-D", "-1", "--control", "fd:0,1"),
+    *("record", "-q", "-e", "cpu-clock", "-a", "--buildid-mmap", "--no-bpf-event"),
+    *("-D", "-1", "--control", "fd:0,3", "-o", "-"),
 )
+_SWAPPED = 'exec "$@" 3>&1 >/dev/fd/{stream}'  # sh itself knows descriptors of one digit only
+# Of the stack of each sample, this much is copied; and there is room for the samples of a second and more of
+# each CPU, since the agent may have to wait for one.
+_COPIED_BYTES = 16 << 10
+_SMALLEST_BUFFER, _LARGEST_BUFFER = 2 << 20, 8 << 20
+_PIPE_BYTES = 1 << 20
+_log = EventLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +63,17 @@ class Perf:
 
     def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
         """Sample as `Backend` documents."""
-        with tempfile.TemporaryDirectory(prefix="pgo-agent-") as folder:
-            file = Path(folder) / "perf.data"
-            command = (self.program, *_RECORD, "-F", str(request.frequency), "-o", file)
-            with ProfilerProcess(self.name, command, on_line=lambda _: None) as process:
+        reading, writing = os.pipe()
+        fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        with unwinding(), ThreadPoolExecutor(1) as pool, os.fdopen(writing, "wb") as stream:
+            followed = _followed(request.frequency) if can_unwind() else ("-g",)
+            recording = pool.submit(_read, reading, request)
+            sampling = (self.program, *_RECORD, *followed, "-F", str(request.frequency))
+            command = ("sh", "-c", _SWAPPED.format(stream=writing), "sh", *sampling)
+            with ProfilerProcess(self.name, command, on_line=lambda _: None, inherited=(writing,)) as process:
+                stream.close()
                 began, lasted = process.run(duration, until, start=b"enable\n")
-            samples = read_samples(file, self.program)
-        seen_by = cache(_mapping_seen_by)
-        kept = (
-            (_stack_seen_by_process(sample.stack, seen_by), 1, sample.period)
-            for sample in samples
-            if sample.process in request.names
-        )
-        recording = Recording.from_samples(began, lasted, request.period, kept)
-        lost = sum(count for stack, (count, _) in recording.stacks.items() if not stack.frames)
-        return replace(recording, lost_stacks=lost)
+            return replace(recording.result(), began=began, duration=lasted)
 
     def obstacles(self) -> list[str]:
         """Return the obstacles, as `Backend` documents."""
@@ -68,13 +87,66 @@ class Perf:
         return found
 
 
-def _stack_seen_by_process(stack: Stack, seen_by: Callable[[int, Mapping], Mapping]) -> Stack:
-    """Return the stack with the files that its process sees, which may be in a container; perf isn't."""
-    frames = []
-    for frame in stack.frames:
-        mapping = frame.mapping and seen_by(stack.pid, frame.mapping)
-        frames.append(frame if mapping == frame.mapping else Frame(frame.address, mapping, ""))
-    return replace(stack, frames=tuple(frames))
+def _followed(frequency: int) -> tuple[str, ...]:
+    """Return the options by which perf copies the top of stacks."""
+    copied = ("--call-graph", f"dwarf,{_COPIED_BYTES}")
+    if lacking("CAP_IPC_LOCK"):  # perf takes as much memory as it may
+        return copied
+    wanted = min(max(frequency * _COPIED_BYTES, _SMALLEST_BUFFER), _LARGEST_BUFFER)
+    return (*copied, "-m", f"{1 << (wanted - 1).bit_length() >> 20}M")
+
+
+def _read(stream: int, request: SamplingRequest) -> Recording:
+    """Return the samples of a stream of perf until its end. Raises ToolFailed if it isn't one."""
+    reader = _Reader(request.names)
+    with os.fdopen(stream, "rb", buffering=_PIPE_BYTES) as opened:
+        try:
+            recording = Recording.from_samples(0, 0, request.period, reader.samples(opened))
+        except ValueError as error:
+            raise ToolFailed("perf", str(error)) from error
+    if reader.lost:
+        _log.warning("samples lost", count=reader.lost)
+    lost = sum(count for stack, (count, _) in recording.stacks.items() if not stack.frames)
+    followed = BY_CALL_FRAMES if reader.copies else BY_FRAME_POINTERS
+    return replace(
+        recording,
+        lost_stacks=lost,
+        followed=followed,
+        cut_short=reader.cut_short if reader.copies else None,
+    )
+
+
+class _Reader:
+    """Reads samples of processes with these names; counts those lost, with a copied stack, and cut short."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.lost = self.copies = self.cut_short = 0
+        self._names = frozenset(names)
+        self._processes = PerfProcesses(cache(_mapping_seen_by))
+        self._frames: dict[tuple[str, tuple[int, ...], tuple[int, ...]], tuple[Frame, ...]] = {}
+
+    def samples(self, stream: BinaryIO) -> Iterator[tuple[Stack, int, int]]:
+        """Yield the stack of each sample, 1, and its CPU time (ns). Raises ValueError."""
+        for event in events(stream):
+            match event:
+                case Sampled():
+                    if self._processes.comm(event.pid) in self._names:
+                        yield self._stack(event), 1, event.period
+                case Lost():
+                    self.lost += event.count
+                case _:
+                    self._processes.apply(event)
+
+    def _stack(self, sample: Sampled) -> Stack:
+        user = sample.user
+        if sample.registers:
+            user, is_whole = unwind(sample.pid, self._processes, sample.registers, sample.stack)
+            self.copies += 1
+            self.cut_short += not is_whole
+        key = self._processes.text(sample.pid), sample.kernel, user
+        if key not in self._frames:
+            self._frames[key] = self._processes.frames(sample.pid, sample.kernel, user)
+        return Stack(self._processes.comm(sample.thread), sample.pid, sample.thread, self._frames[key])
 
 
 def _mapping_seen_by(pid: int, mapping: Mapping) -> Mapping:

@@ -30,7 +30,7 @@ class ProfilerProcess:
     """A profiler that prints a line when sampling has begun, and on SIGINT prints its results and ends.
 
     `on_line` is called with each line after the first, on a thread of its own. `tool` is the profiler's name
-    in errors. The kernel kills the process if the agent dies.
+    in errors. The process has the `inherited` file descriptors. The kernel kills it if the agent dies.
     """
 
     def __init__(
@@ -39,8 +39,9 @@ class ProfilerProcess:
         command: Sequence[str | Path],
         on_line: Callable[[bytes], None],
         environment: Mapping[str, str] | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
-        self._tool, self._on_line = tool, on_line
+        self._tool, self._on_line, self._inherited = tool, on_line, inherited
         self._command = ("setpriv", "--pdeathsig", "KILL", "--", *command)
         self._environment = {**os.environ, **(environment or {})}
         self._started = Event()
@@ -54,6 +55,7 @@ class ProfilerProcess:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 env=self._environment,
+                pass_fds=self._inherited,
                 start_new_session=True,  # Ctrl-C goes to the agent only, which then stops the profiler
             )
         except FileNotFoundError:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 # The bits of https://man7.org/linux/man-pages/man7/capabilities.7.html.
-_BITS = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
+_BITS = {"CAP_IPC_LOCK": 14, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
 _PARTS = {"CAP_PERFMON", "CAP_BPF"}  # of CAP_SYS_ADMIN, until Linux 5.8
 _ALL_USERS = "0 0 4294967295"
 

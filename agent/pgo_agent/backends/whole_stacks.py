@@ -55,3 +55,16 @@ def whole_stack(
         # The stack is larger than the copy, but its functions have frame pointers.
         unwound += followed[followed.index(unwound[-1]) + 1 :]
     return tuple(unwound), is_whole
+
+
+def can_unwind() -> bool:
+    """Return whether `unwind` can use call frame information here."""
+    return _unwinder.start()
+
+
+def unwind(
+    pid: int, maps: MemoryMaps, registers: Sequence[int], stack: bytes
+) -> tuple[tuple[int, ...], bool]:
+    """Return the addresses of a stack, leaf first, and whether that is all of it, as `Unwinder` documents."""
+    unwound, is_whole = _unwinder.unwind(pid, maps, registers, stack)
+    return tuple(unwound), is_whole

@@ -15,6 +15,7 @@ from pgo_agent.native.elf import Elf, candidate_paths
 from pgo_agent.native.external_tools import demangle, run_tool
 from pgo_agent.native.go_symbols import Symbols
 from pgo_agent.native.memory_maps import MemoryMaps
+from pgo_agent.native.perf_processes import PerfProcesses
 from pgo_agent.native.perf_script import read_samples, recording_of
 from pgo_agent.native.pprof import NativeProfileBuilder, function_names, native_profile
 from pgo_agent.native.recording import (
@@ -36,6 +37,7 @@ __all__ = [
     "Mapping",
     "MemoryMaps",
     "NativeProfileBuilder",
+    "PerfProcesses",
     "Recording",
     "Stack",
     "Symbols",

@@ -6,8 +6,8 @@ given. Its standard input is a socket of packets, each a JSON value. It says tru
 isn't, and then answers each packet:
 
     [file]             with a file descriptor: true if the file has call frame information
-    [file, address]    null, or what is so from `start` to `end`: [start, end, is_signal, return_register,
-                       expression, {register: expression or null}]
+    [file, address]    null, or what is so from there to `end`: [end, is_signal, return_register, expression,
+                       {register: expression or null}]
 
 The first expression computes the canonical frame address, the others the places of registers in the caller;
 null is a register that has no value there. An expression is a list of DWARF's operations [code, number,
@@ -75,10 +75,9 @@ class _CallFrames:
             _libc.free(frame)
 
     def _answer(self, frame: ctypes.c_void_p) -> list[object] | None:
-        start, end, is_signal = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_bool()
-        returns = self._dw.dwarf_frame_info(
-            frame, ctypes.byref(start), ctypes.byref(end), ctypes.byref(is_signal)
-        )
+        # Where it begins to be so, libdw gets wrong after DW_CFA_restore_state.
+        end, is_signal = ctypes.c_uint64(), ctypes.c_bool()
+        returns = self._dw.dwarf_frame_info(frame, None, ctypes.byref(end), ctypes.byref(is_signal))
         ops, count = _Operations(), ctypes.c_size_t()
         if self._dw.dwarf_frame_cfa(frame, ctypes.byref(ops), ctypes.byref(count)):
             return None
@@ -92,7 +91,7 @@ class _CallFrames:
                 registers[register] = _expression(ops, count.value)
             elif ops:
                 registers[register] = None
-        return [start.value, end.value, is_signal.value, returns, address, registers]
+        return [end.value, is_signal.value, returns, address, registers]
 
 
 def _expression(ops: ctypes._Pointer[_Operation], count: int) -> list[list[int]]:
@@ -142,17 +141,22 @@ def main() -> None:
             agent.send(json.dumps(str(error)).encode())
             return
         _give_up_rights()
-        agent.send(b"true")
-        files: dict[int, _CallFrames] = {}
-        while True:
-            text, sent, _, _ = agent.recvmsg(_REQUEST_BYTES, socket.CMSG_SPACE(4))
-            if not text:
-                break
-            number, *addresses = json.loads(text)
-            for _, _, descriptor in sent:
-                files[number] = _CallFrames(dw, elf, array.array("i", descriptor)[0])
-            answer = files[number].at(*addresses) if addresses else files[number].are_there
-            agent.send(json.dumps(answer).encode())
+        with suppress(ConnectionError):
+            agent.send(b"true")
+            _answer(agent, dw, elf)
+
+
+def _answer(agent: socket.socket, dw: ctypes.CDLL, elf: ctypes.CDLL) -> None:
+    files: dict[int, _CallFrames] = {}
+    while True:
+        text, sent, _, _ = agent.recvmsg(_REQUEST_BYTES, socket.CMSG_SPACE(4))
+        if not text:
+            break
+        number, *addresses = json.loads(text)
+        for _, _, descriptor in sent:
+            files[number] = _CallFrames(dw, elf, array.array("i", descriptor)[0])
+        answer = files[number].at(*addresses) if addresses else files[number].are_there
+        agent.send(json.dumps(answer).encode())
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ class MemoryMaps:
         # A caller's address is its return address; pprof's tools expect the call, which is before it. Code
         # that the kernel interrupted, by a fault or the clock, made no call.
         frames = [self._kernel.frame(max(address - (place > 0), 0)) for place, address in enumerate(kernel)]
-        areas = self._areas_of(pid)
+        areas = self.areas(pid)
         for place, address in enumerate(user):
             frames.extend(self._frame(areas, address - (place > 0), leaf=not frames))
         return tuple(frames)
@@ -127,7 +127,7 @@ class MemoryMaps:
 
     def area(self, pid: int, address: int) -> Area | None:
         """Return the executable memory of a process that an address is in."""
-        return _at(self._areas_of(pid), address)
+        return _at(self.areas(pid), address)
 
     def _frame(self, areas: Sequence[Area], address: int, *, leaf: bool) -> Iterator[Frame]:
         """Yield the frame at an address, or nothing for a caller outside of code: the stack is lost there."""
@@ -137,7 +137,7 @@ class MemoryMaps:
         elif leaf:
             yield Frame(address, None, "")
 
-    def _areas_of(self, pid: int) -> Sequence[Area]:
+    def areas(self, pid: int) -> Sequence[Area]:
         """Return the executable memory of a process, by address; nothing if its map isn't known."""
         pid = self._source(pid)
         text = self._texts.get(pid, "")

@@ -161,11 +161,11 @@ class RuleReader:
 
 def _rule(answer: Any, address: int) -> Rule:
     """Return a rule that has been checked. Raises ValueError, TypeError or KeyError unless it is one."""
-    start, end, is_signal, returns, cfa, registers = answer
-    if not 0 <= start <= address < end <= WORD or returns != RIP:
+    end, is_signal, returns, cfa, registers = answer
+    if not address < end <= WORD or returns != RIP:
         raise ValueError(answer)
     if registers.get(str(RIP), ()) is None:
-        return Rule(start, end, is_end=True)
+        return Rule(address, end, is_end=True)
     saved, computed = [], []
     for register in range(REGISTERS) if is_signal else FOLLOWED:
         place = _operations(registers.get(str(register)) or ())
@@ -180,7 +180,7 @@ def _rule(answer: Any, address: int) -> Rule:
                 computed.append((register, place))
     operations = _operations(cfa)
     (code, register, offset), *more = operations
-    rule = Rule(start, end, saved=tuple(saved), computed=tuple(computed), is_signal=bool(is_signal))
+    rule = Rule(address, end, saved=tuple(saved), computed=tuple(computed), is_signal=bool(is_signal))
     if code == dwarf.BREGX and not more and register < REGISTERS:
         return rule._replace(register=register, offset=dwarf.signed(offset))
     return rule._replace(cfa=operations)

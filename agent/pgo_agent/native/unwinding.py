@@ -12,6 +12,7 @@ followed here, which takes some look-ups in dicts.
 from __future__ import annotations
 
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from pgo_agent.errors import ToolFailed
-from pgo_agent.native.dwarf_expressions import compute
+from pgo_agent.native.dwarf_expressions import STACK_VALUE, compute
 from pgo_agent.native.elf import candidate_paths
 from pgo_agent.native.memory_maps import Area, MemoryMaps
 from pgo_agent.native.recording import Mapping
@@ -76,6 +77,12 @@ class Unwinder:
                 if end is not _NO_CODE or not self._has_another_map(pid, maps):
                     return addresses, end is _END
 
+    def start(self) -> bool:
+        """Start the process that reads call frame information; return False if there is an `obstacle`."""
+        with self._lock:
+            self._forget_what_is_over()
+            return self._ready() is not None
+
     def close(self) -> None:
         """End the process that reads call frame information."""
         with self._lock:
@@ -126,20 +133,26 @@ class Unwinder:
 
     def _open(self, pid: int, area: Area, mapping: Mapping) -> CodeFile | None:
         """Return a mapped file, as the process sees it, also if it has been deleted or replaced."""
-        if self.obstacle:
-            return None
-        try:
-            self._reader = self._reader or RuleReader(self._bad_files)
-        except ToolFailed as error:
-            self.obstacle = str(error)
+        reader = self._ready()
+        if reader is None:
             return None
         if mapping.file == _VDSO:
-            return self._reader.opened(_vdso())
+            return reader.opened(_vdso())
         mapped = Path(f"/proc/{pid}/map_files/{area.start:x}-{area.end:x}")
         for path in (mapped, *candidate_paths(mapping.file, [pid])):
-            if file := self._reader.file(path, mapping.build_id):
+            if file := reader.file(path, mapping.build_id):
                 return file
         return None
+
+    def _ready(self) -> RuleReader | None:
+        if platform.machine() != "x86_64":
+            self.obstacle = "call frame information is followed on x86-64 only"
+        if not (self.obstacle or self._reader):
+            try:
+                self._reader = RuleReader(self._bad_files)
+            except ToolFailed as error:
+                self.obstacle = str(error)
+        return None if self.obstacle else self._reader
 
 
 def _follow(
@@ -148,16 +161,8 @@ def _follow(
     """Return the addresses of a stack, and what ended it: _END, _NO_CODE, or None if it was cut short."""
     now = [*registers]
     bottom, words = now[RSP], memoryview(stack[: len(stack) & -_WORD_BYTES]).cast("Q")
-    size = len(words) * _WORD_BYTES
-
-    def read(address: int) -> int:
-        place = address - bottom
-        if not 0 <= place < size or place % _WORD_BYTES:
-            raise ValueError(address)
-        return words[place // _WORD_BYTES]
-
-    addresses = [now[RIP]]
     at = now[RIP]
+    addresses = [at]
     with suppress(ValueError, IndexError):
         while len(addresses) < _MOST_FRAMES:
             rule = rules.get(at) or learn(at)
@@ -165,22 +170,57 @@ def _follow(
                 return addresses[: -1 if addresses[1:] else 1], rule
             if rule.is_end or (rule is _BY_FRAME_POINTER and not now[RBP]):
                 return addresses, _END
-            sp = now[RSP]
-            cfa = compute(rule.cfa, now, 0, read) if rule.cfa else now[rule.register] + rule.offset
-            if cfa <= sp and not rule.is_signal:
-                break
-            values = [(register, compute(place, now, cfa, read)) for register, place in rule.computed]
-            for register, offset in rule.saved:
-                now[register] = read(cfa + offset)
-            now[RSP] = cfa
-            for register, value in values:
-                now[register] = value
+            _to_caller(now, rule, bottom, words)
             at = now[RIP]
             if not at:
                 return addresses, _END
             addresses.append(at + rule.is_signal)
             at -= not rule.is_signal
     return addresses, None
+
+
+def _to_caller(now: list[int], rule: Rule, bottom: int, words: Sequence[int]) -> None:
+    """Change registers to those of the caller. `words` are the memory from `bottom` on.
+
+    Raises ValueError or IndexError if they can't be known.
+    """
+    values: Sequence[tuple[int, int]] = ()
+    if rule.cfa or rule.computed:
+        cfa, values = _computed(now, rule, bottom, words)
+    else:
+        cfa = now[rule.register] + rule.offset
+    if cfa <= now[RSP] and not rule.is_signal:
+        raise ValueError(cfa)
+    most = len(words) * _WORD_BYTES
+    for register, offset in rule.saved:
+        place = cfa + offset - bottom
+        if 0 <= place < most and not place % _WORD_BYTES:
+            now[register] = words[place // _WORD_BYTES]
+        elif register == RIP:
+            raise ValueError(place)
+        # Others are below the stack's top when the function has restored them, and is about to return.
+    now[RSP] = cfa
+    for register, value in values:
+        now[register] = value
+
+
+def _computed(
+    now: Sequence[int], rule: Rule, bottom: int, words: Sequence[int]
+) -> tuple[int, list[tuple[int, int]]]:
+    """Return the CFA, and those values of registers that expressions compute, or say the places of."""
+
+    def read(address: int) -> int:
+        place = address - bottom
+        if place < 0 or place % _WORD_BYTES:
+            raise ValueError(address)
+        return words[place // _WORD_BYTES]
+
+    cfa = compute(rule.cfa, now, 0, read) if rule.cfa else now[rule.register] + rule.offset
+    values = []
+    for register, expression in rule.computed:
+        result = compute(expression, now, cfa, read)
+        values.append((register, result if expression[-1][0] == STACK_VALUE else read(result)))
+    return cfa, values
 
 
 @cache
