@@ -91,7 +91,6 @@ A refusal carries the HTTP status that the client gets:
         ├── TracesUnreadable
         ├── TracingUnavailable
         ├── DaskUnavailable
-        ├── GrpcUnavailable
         ├── WorkersUnusable
         └── AddressUnusable
 
@@ -535,10 +534,6 @@ class TracingUnavailable(CannotStart):
 
 class DaskUnavailable(CannotStart):
     """PGOF_BULK names a Dask scheduler, or a process of a cluster is started, and Dask isn't installed."""
-
-
-class GrpcUnavailable(CannotStart):
-    """PGOF_GRPC_ADDRESS is set, and the package that speaks gRPC isn't installed."""
 
 
 class WorkersUnusable(CannotStart):

@@ -604,8 +604,7 @@ class Settings(BaseModel):
         default="",
         description=(
             "The address to listen on for OTLP and Parca over gRPC, such as 127.0.0.1:4317: host:port, or"
-            " :port for every interface. Port 0 picks a free one. Empty for none. Needs the extra `grpc` of"
-            " the package."
+            " :port for every interface. Port 0 picks a free one. Empty for none."
         ),
     )
     grpc_calls: int = Field(
@@ -614,8 +613,7 @@ class Settings(BaseModel):
         le=10_000,
         description=(
             "How many calls of gRPC may be served at once, each of which may have a message as large as a"
-            " submit. While it is received, a message may take up to twice that in memory. Beyond the"
-            " number, the answer is UNAVAILABLE."
+            " submit. Beyond the number, the answer is UNAVAILABLE."
         ),
     )
     grpc_connections: int = Field(

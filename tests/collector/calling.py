@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import grpc
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import StreamEnded
 
 from tests.server import Server
 
@@ -54,3 +58,26 @@ def refused_call(server: Server, message: bytes, method: str, **how: object) -> 
         call(server, message, method, **how)  # type: ignore[arg-type]
     error: Any = caught.value
     return error.code(), error.details()
+
+
+def answer_to_frames(server: Server, message: bytes, method: str, *fields: tuple[str, str]) -> dict[str, str]:
+    """Make a call by HTTP/2 itself, with these fields besides, and return the fields of the answer."""
+    host, _, port = server.wait_for_log("listening for gRPC")["address"].rpartition(":")
+    head = [
+        (":method", "POST"), (":scheme", "http"), (":path", method), (":authority", "collector"), *KEY,
+        ("content-type", "application/grpc"), ("te", "trailers"), *fields,
+    ]  # fmt: skip
+    client = H2Connection(H2Configuration(header_encoding="utf-8"))
+    client.initiate_connection()
+    client.send_headers(1, head)
+    client.send_data(1, b"\1" + len(message).to_bytes(4) + message, end_stream=True)
+    answer: dict[str, str] = {}
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as connection:
+        connection.sendall(client.data_to_send())
+        while received := connection.recv(1 << 16):
+            for event in client.receive_data(received):
+                answer |= dict(getattr(event, "headers", None) or ())
+                if isinstance(event, StreamEnded):
+                    return answer
+            connection.sendall(client.data_to_send())
+    return answer

@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from pgo_collector.routes.otlp.export_pb2 import ExportRequest, ExportResponse, KeyValue, Profile, Status
 
 from tests.faults.stacks import EPOCH, SECOND
-from tests.server import Installed, Server, bearer
+from tests.server import Server, bearer
 
 EXPORT = "/v1development/profiles"
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -216,10 +216,5 @@ def as_json(request: ExportRequest) -> bytes:
 
 
 def speaks_grpc(home: Path, settings: Mapping[str, str] | None = None) -> Server:
-    """Return a collector that listens for gRPC, too; it isn't running.
-
-    It is the installed command: gRPC's threads don't survive a fork, and collectors of the zygote fork what
-    starts their workers.
-    """
-    environment = {"PGOF_GRPC_ADDRESS": "127.0.0.1:0", **(settings or {})}
-    return Server(home, environment, Installed())
+    """Return a collector that listens for gRPC, too; it isn't running."""
+    return Server(home, {"PGOF_GRPC_ADDRESS": "127.0.0.1:0", **(settings or {})})

@@ -21,7 +21,9 @@ import pytest
 
 from tests.collector.calling import KEY, PATIENCE_SECONDS, call, channel_to, refused_call
 from tests.collector.exporting import of_stack, speaks_grpc
+from tests.collector.http.test_header_costs import cpu_seconds
 from tests.collector.routes.test_otlp_grpc import METHOD, silent_until
+from tests.cpu_meter import cpu_seconds_for
 from tests.faults.stacks import profile_of
 from tests.faults.test_floods import wait_until
 from tests.faults.test_memory import MIB, memory
@@ -30,7 +32,7 @@ from tests.server import Server
 MOST = 50
 # With few descriptors, as many as this process may open.
 CROWD = 300
-_DATA, _HEADERS, _RESET, _SETTINGS, _CONTINUATION = 0, 1, 3, 4, 9
+_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _WINDOW_UPDATE, _CONTINUATION = 0, 1, 3, 4, 6, 8, 9
 _ACK, _END_STREAM, _END_HEADERS = 1, 1, 4
 _CANCEL = struct.pack(">I", 8)
 _NO_WINDOW = struct.pack(">HI", 4, 0)
@@ -203,6 +205,36 @@ def test_streams_that_are_reset_at_once_cost_little(server: Server) -> None:
     assert not server.events("unexpected error")
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        frame(_PING, 0, 0, bytes(8)),
+        frame(_SETTINGS, 0, 0),
+        frame(_SETTINGS, 0, 0, b"".join(struct.pack(">HI", 0x1000 + n, 1) for n in range(2700))),
+        frame(_WINDOW_UPDATE, 0, 0, struct.pack(">I", 1)),
+        frame(0xEE, 0, 0, bytes(100)),
+    ],
+    ids=["ping", "settings", "large settings", "window", "unknown"],
+)
+def test_frames_without_a_call_end_the_connection(server: Server, sent: bytes) -> None:
+    before = cpu_seconds(server.process.pid)
+    for _ in range(5):
+        with connect(server, hello()) as connection:
+            flood(connection, lambda _: sent * 100, 20 * MIB)
+            assert_says(connection, b"without a call")
+    assert cpu_seconds(server.process.pid) - before < cpu_seconds_for(1)
+    assert_served(server, f"frames {sent[:30]!r}")
+
+
+def assert_says(connection: socket.socket, what: bytes) -> None:
+    """Check that the last frame of a connection, GOAWAY, gives this reason."""
+    said = b""
+    with suppress(OSError):
+        while part := connection.recv(1 << 16):
+            said += part
+    assert what in said, said[-200:]
+
+
 def test_metadata_that_is_too_large_is_refused_by_a_setting(server: Server) -> None:
     body = of_stack("a", "metadata")
     code, details = refused_call(server, body, METHOD, metadata=(*KEY, ("x-large", "y" * 8_190)))
@@ -251,7 +283,10 @@ def peak_while_sent(server: Server, crowd: list[socket.socket], what: bytes) -> 
         connection.setblocking(False)
     while ready := select.select([], left, [], 2)[1]:
         for connection in ready:
-            left[connection] = left[connection][connection.send(left[connection]) :]
+            try:
+                left[connection] = left[connection][connection.send(left[connection]) :]
+            except OSError:  # the server has closed it
+                left[connection] = memoryview(b"")
             if not left[connection]:
                 del left[connection]
         most = max(most, memory(server, "VmRSS"))

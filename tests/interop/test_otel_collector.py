@@ -104,7 +104,7 @@ def _assert_stored(server: Server, service: str) -> None:
     ] == [(b"thread.name", b"worker")] * len(_STACKS)
 
 
-@pytest.mark.parametrize("compression", ["gzip", "none"])
+@pytest.mark.parametrize("compression", ["gzip", "zstd", "none"])
 def test_what_a_collector_gets_is_stored_by_grpc(tmp_path: Path, server: Server, compression: str) -> None:
     address, service = server.wait_for_log("listening for gRPC")["address"], f"grpc-{compression}"
     with _collector(tmp_path, "otlp_grpc", address, compression=compression) as client:

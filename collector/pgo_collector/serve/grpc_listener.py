@@ -1,48 +1,59 @@
 """The gRPC port: each call becomes a request to the application's route of the same meaning, and its answer.
 
 So HTTP's keys, limits, access log, metrics and traces hold here too. The proxy does TLS. To add a service,
-add a row to `_METHODS`. This module needs the extra `grpc`.
+add a row to `_METHODS`. The protocol is gRPC's "gRPC over HTTP2", for calls with one message.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from urllib.parse import quote
 
-import grpc
 import structlog
 from starlette.types import ASGIApp, Message, Scope
 
-from pgo_collector.errors import AddressUnusable
+from pgo_collector.connections.http2 import Fields, Http2Connection, Http2Limits, Port, Stream, StreamLost
+from pgo_collector.connections.turns import Turns
 from pgo_collector.routes.otlp.api import EXPORT
 from pgo_collector.routes.otlp.api import PROTOBUF as OTLP_PROTOBUF
 from pgo_collector.routes.otlp.export_pb2 import Status
 from pgo_collector.routes.parca.api import METHODS as PARCA_METHODS
 from pgo_collector.routes.push.connect import PROTOBUF as CONNECT_PROTOBUF
-from pgo_collector.settings import Settings, split_address
+from pgo_collector.serve.listener import address_of, bind
+from pgo_collector.settings import Settings
 
-# The gRPC code for each status. Senders send again what is UNAVAILABLE; Parca's also RESOURCE_EXHAUSTED.
-_CODES: Mapping[int, grpc.StatusCode] = MappingProxyType(
+# gRPC's codes. Senders send again what is UNAVAILABLE; Parca's also RESOURCE_EXHAUSTED.
+_INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNIMPLEMENTED, _INTERNAL, _UNAVAILABLE = 3, 8, 12, 13, 14
+# The code for each status.
+_CODES: Mapping[int, int] = MappingProxyType(
     {
-        401: grpc.StatusCode.UNAUTHENTICATED,
-        403: grpc.StatusCode.PERMISSION_DENIED,
-        404: grpc.StatusCode.UNIMPLEMENTED,
-        408: grpc.StatusCode.DEADLINE_EXCEEDED,
-        429: grpc.StatusCode.RESOURCE_EXHAUSTED,
-        500: grpc.StatusCode.INTERNAL,
-        501: grpc.StatusCode.UNIMPLEMENTED,
-        503: grpc.StatusCode.UNAVAILABLE,
+        401: 16,  # UNAUTHENTICATED
+        403: 7,  # PERMISSION_DENIED
+        404: _UNIMPLEMENTED,
+        408: 4,  # DEADLINE_EXCEEDED
+        429: _RESOURCE_EXHAUSTED,
+        500: _INTERNAL,
+        501: _UNIMPLEMENTED,
+        503: _UNAVAILABLE,
     }
 )
 _OK = 200
-# What is read of a connection before it is parsed; otherwise megabytes, of each that sends quickly.
-_READ_BYTES = 64 << 10
+# The magic bytes of a message tell how it is compressed, so that the field is for those that can't be read.
+_ENCODINGS = ("identity", "gzip", "zstd")
+_MEDIA_TYPE = b"application/grpc"
+_ANSWER: Fields = (
+    (b":status", b"200"),
+    (b"content-type", _MEDIA_TYPE),
+    (b"grpc-accept-encoding", ",".join(_ENCODINGS).encode()),
+)
 # The largest metadata of a call: as by default in gRPC. Each connection may have as many as calls are served.
 _METADATA_BYTES = 8 << 10
-_MOST_BYTES = (1 << 31) - 1  # gRPC's core takes no larger number
+# What a message begins with: whether it is compressed, and its length.
+_HEAD_BYTES = 5
 # Headers of HTTP/1.1 that say how a body is sent: a call has no use for them.
 _LEFT_OUT = frozenset(
     {
@@ -77,67 +88,85 @@ _METHODS: Mapping[str, _Method] = MappingProxyType(
 
 
 class GrpcListener:
-    """A server of gRPC's asyncio API, whose handlers take and give raw bytes.
+    """The port; `start` begins to listen.
 
-    A client's unary call is read as a stream of one message: so a call without a key is refused before its
-    message is read, and a message has the time that a body has. gRPC doesn't inflate messages, which it would
-    do without a bound; the workers do.
+    A call without a key is refused before its message is read, and a message has the time that a body has.
+    Nothing is inflated here: the workers do.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, turns: Turns) -> None:
         self._app = app
         self._address = settings.grpc_address
         self._most_calls = settings.grpc_calls
         self._most_bytes, self._most_headers = _most_bytes_of_metadata(settings), settings.max_headers
         # Also the calls whose client has gone: they run to their end, as requests with POST do.
         self._running: set[asyncio.Task[None]] = set()
-        self._options = _options(settings)
-        self._server: grpc.aio.Server | None = None
+        self._port = Port(_limits(settings), turns, self._begin)
+        self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Listen. Raises AddressUnusable."""
-        host, port = split_address(self._address)
-        host = f"[{host}]" if ":" in host else host or "[::]"
-        server = grpc.aio.server(options=self._options)
-        server.add_generic_rpc_handlers((_Handlers(self._call),))
-        try:
-            bound = server.add_insecure_port(f"{host}:{port}")
-        except RuntimeError as error:
-            raise AddressUnusable(f"address {self._address} (PGOF_GRPC_ADDRESS): it can't be used") from error
-        await server.start()
-        self._server = server
-        _log.info("listening for gRPC", address=f"{host}:{bound}")
+        listener = bind(self._address, "PGOF_GRPC_ADDRESS")
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Http2Connection(self._port), sock=listener)
+        _log.info("listening for gRPC", address=address_of(listener))
 
     async def stop(self, grace_seconds: float) -> None:
         """Take no more calls, and wait for those that are being served."""
         if self._server is not None:
-            await self._server.stop(grace_seconds)
+            self._server.close()
+        await self._port.close(grace_seconds)
         if self._running:
             await asyncio.wait(self._running)
 
-    async def _call(
-        self, method: _Method, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
-    ) -> bytes:
-        """Answer a call as the application answers the request that it becomes."""
-        if len(self._running) >= self._most_calls:
+    def _begin(self, stream: Stream) -> None:
+        """Begin to serve a call, or refuse it by what its head says."""
+        fields = dict(reversed(stream.fields))  # the first of each name
+        if not fields.get(b"content-type", b"").startswith(_MEDIA_TYPE):
+            stream.answer(((b":status", b"415"),))
+            return
+        metadata = [field for field in stream.fields if _is_metadata(field[0])]
+        method = _METHODS.get(fields[b":path"].decode("latin-1"))
+        encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
+        if method is None:
+            _refuse(stream, _UNIMPLEMENTED, "there is no such method")
+        elif encoding not in _ENCODINGS:
+            text = f"grpc-encoding: {encoding[:50]} isn't read: send gzip, zstd, or none"
+            _refuse(stream, _UNIMPLEMENTED, text)
+        elif len(self._running) >= self._most_calls:
             text = f"{self._most_calls:,} calls are being served, the limit (PGOF_GRPC_CALLS)"
-            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
-        if fault := _metadata_fault(context, self._most_bytes, self._most_headers):
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, fault)
-        exchange = _Exchange(method, messages, context)
-        task = asyncio.create_task(exchange.run(self._app))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        await asyncio.shield(task)
+            _refuse(stream, _UNAVAILABLE, text)
+        elif fault := _metadata_fault(metadata, self._most_bytes, self._most_headers):
+            _refuse(stream, _RESOURCE_EXHAUSTED, fault)
+        else:
+            task = asyncio.create_task(self._serve(stream, _Exchange(method, metadata, stream)))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _serve(self, stream: Stream, exchange: _Exchange) -> None:
+        """Answer a call as the application answers the request that it becomes."""
+        await self._app(exchange.scope, exchange.receive, exchange.send)
         if exchange.status != _OK:
-            code = _CODES.get(exchange.status, grpc.StatusCode.INVALID_ARGUMENT)
-            await context.abort(code, method.error_message(exchange.body))
-        return exchange.body
+            code = _CODES.get(exchange.status, _INVALID_ARGUMENT)
+            _refuse(stream, code, exchange.method.error_message(bytes(exchange.body)))
+            return
+        message = b"\0" + len(exchange.body).to_bytes(4) + exchange.body
+        stream.answer(_ANSWER, message, ((b"grpc-status", b"0"),))
 
 
-def _metadata_fault(context: grpc.aio.ServicerContext[Any, Any], most_bytes: int, most_headers: int) -> str:
+def _refuse(stream: Stream, code: int, text: str) -> None:
+    """Answer a call with a code of gRPC, and say why."""
+    message = quote(text, safe=" !\"#$&'()*+,/:;<=>?@[\\]^`{|}")
+    stream.answer((*_ANSWER, (b"grpc-status", b"%d" % code), (b"grpc-message", message.encode())))
+
+
+def _is_metadata(name: bytes) -> bool:
+    """Return whether a field of this name is the caller's, and not of the protocol."""
+    return name not in _LEFT_OUT and not name.startswith((b"grpc-", b":"))
+
+
+def _metadata_fault(metadata: Fields, most_bytes: int, most_headers: int) -> str:
     """Return why the metadata of a call is refused; empty if it isn't."""
-    metadata = context.invocation_metadata() or ()
     size = sum(len(key) + len(value) for key, value in metadata)
     if size > most_bytes:
         return (
@@ -152,79 +181,34 @@ def _most_bytes_of_metadata(settings: Settings) -> int:
     return min(settings.max_header_bytes, _METADATA_BYTES)
 
 
-def _options(settings: Settings) -> list[tuple[str, int]]:
-    """Return the options of gRPC's core that bound what clients can make large, from the settings of HTTP.
+def _limits(settings: Settings) -> Http2Limits:
+    """Return the bounds of connections, from the settings of HTTP.
 
     Until a connection has sent HTTP/2's preface and settings, it has the time of a request's head. A
-    connection that is never idle, since its client reads no answer, ends by its age.
+    connection that is never idle, since its client reads no answer, ends by its age. Heads may have twice as
+    much metadata as is taken, so that `_metadata_fault` can name the setting.
     """
-    head, idle, age, grace = (
-        int(seconds * 1000)
-        for seconds in (
-            settings.head_timeout,
-            settings.idle_timeout,
-            settings.grpc_connection_seconds,
-            settings.body_timeout + settings.answer_timeout,
-        )
+    return Http2Limits(
+        connections=settings.grpc_connections,
+        streams=settings.grpc_calls,
+        fields_bytes=2 * _most_bytes_of_metadata(settings),
+        head_seconds=settings.head_timeout,
+        idle_seconds=settings.idle_timeout,
+        age_seconds=settings.grpc_connection_seconds,
+        grace_seconds=settings.body_timeout + settings.answer_timeout,
     )
-    # Twice as much as may come of metadata and of a message, so that `_metadata_fault` and the route can name
-    # the setting.
-    metadata = 2 * _most_bytes_of_metadata(settings)
-    return [
-        ("grpc.max_allowed_incoming_connections", settings.grpc_connections),
-        ("grpc.server_handshake_timeout_ms", head),
-        ("grpc.http2.settings_timeout", head),
-        ("grpc.max_connection_idle_ms", idle),
-        ("grpc.max_connection_age_ms", age),
-        ("grpc.max_connection_age_grace_ms", grace),
-        ("grpc.max_concurrent_streams", settings.grpc_calls),
-        ("grpc.max_receive_message_length", min(2 * settings.largest_body, _MOST_BYTES)),
-        ("grpc.max_metadata_size", metadata),
-        ("grpc.absolute_max_metadata_size", metadata),
-        ("grpc.per_message_decompression", 0),
-        ("grpc.experimental.tcp_max_read_buffer_size", _READ_BYTES),
-        ("grpc.so_reuseport", 0),
-    ]
-
-
-class _Handlers(grpc.GenericRpcHandler):
-    """Finds the handler of a call; one that isn't in the table is UNIMPLEMENTED."""
-
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-
-    def service(
-        self, handler_call_details: grpc.HandlerCallDetails
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        method = _METHODS.get(handler_call_details.method)
-        if method is None:
-            return None
-
-        async def answer(
-            messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
-        ) -> bytes:
-            body: bytes = await self._call(method, messages, context)
-            return body
-
-        return grpc.stream_unary_rpc_method_handler(answer)
 
 
 class _Exchange:
     """A call as an ASGI request, and what the application answers: `status` and `body`."""
 
-    def __init__(
-        self, method: _Method, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
-    ) -> None:
+    def __init__(self, method: _Method, metadata: Fields, stream: Stream) -> None:
+        self.method = method
         self.status = 0
-        self.body = b""
-        self._messages = messages
-        self._is_read = False
-        headers = [(b"content-type", method.content_type.encode())]
-        for key, value in context.invocation_metadata() or ():
-            name = key.lower().encode()
-            if name not in _LEFT_OUT and not name.startswith((b"grpc-", b":")):
-                headers.append((name, value.encode() if isinstance(value, str) else value))
-        self._scope: Scope = {
+        self.body = bytearray()
+        self._stream = stream
+        self._left: int | None = None  # bytes of the message that haven't been read; None before its head
+        self.scope: Scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "2",
@@ -234,27 +218,41 @@ class _Exchange:
             "raw_path": method.path.encode(),
             "root_path": "",
             "query_string": b"",
-            "headers": headers,
+            "headers": [(b"content-type", method.content_type.encode()), *metadata],
             "client": None,
             "server": None,
             "state": {},
         }
 
-    async def run(self, app: ASGIApp) -> None:
-        """Have the application answer."""
-        await app(self._scope, self._receive, self._send)
-
-    async def _receive(self) -> Message:
-        """Return the message of the call as the body of the request; after it, wait for good."""
-        if self._is_read:
+    async def receive(self) -> Message:
+        """Return the next part of the message as the body of the request; after it, wait for good."""
+        if self._left == 0:
             await asyncio.Event().wait()
-        self._is_read = True
-        body = await anext(self._messages, None)
-        if body is None:  # a call has a message, be it empty, unless the client has gone
+        try:
+            part = await self._read()
+        except StreamLost:
             return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": part, "more_body": self._left != 0}
 
-    async def _send(self, message: Message) -> None:
+    async def _read(self) -> bytes:
+        """Read more of the call's message. Raises StreamLost, also if the call ends within it."""
+        part = await self._read_some()
+        if self._left is None:
+            while len(part) < _HEAD_BYTES:
+                part += await self._read_some()
+            self._left = int.from_bytes(part[1:_HEAD_BYTES])
+            part = part[_HEAD_BYTES:]
+        part = part[: self._left]
+        self._left -= len(part)
+        return part
+
+    async def _read_some(self) -> bytes:
+        part = await self._stream.read()
+        if not part and self._stream.has_ended:
+            raise StreamLost
+        return part
+
+    async def send(self, message: Message) -> None:
         """Take a part of the answer."""
         self.status = message.get("status", self.status)
         self.body += message.get("body", b"")

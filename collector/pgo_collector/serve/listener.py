@@ -9,7 +9,8 @@ from typing import Protocol
 
 from starlette.types import ASGIApp
 
-from pgo_collector.errors import AddressUnusable, GrpcUnavailable
+from pgo_collector.connections.turns import Turns
+from pgo_collector.errors import AddressUnusable
 from pgo_collector.settings import Settings, split_address
 
 BACKLOG = 2048
@@ -38,25 +39,28 @@ class NoListener:
         """Do nothing."""
 
 
-def grpc_listener(app: ASGIApp, settings: Settings) -> Listener:
+def grpc_listener(app: ASGIApp, settings: Settings, turns: Turns) -> Listener:
     """Return the gRPC port that the settings ask for, which passes calls on to `app`.
 
-    Raises GrpcUnavailable if the package that it needs isn't installed.
+    It parses in the `turns` of all connections.
     """
     if not settings.grpc_address:
         return NoListener()
-    try:
-        from pgo_collector.serve.grpc_listener import GrpcListener  # noqa: PLC0415 - an extra's package
-    except ImportError as error:
-        fix = "install pgo-collector[grpc], or unset it"
-        raise GrpcUnavailable(f"PGOF_GRPC_ADDRESS needs a package that is missing ({error}): {fix}") from None
-    return GrpcListener(app, settings)
+    from pgo_collector.serve.grpc_listener import GrpcListener  # noqa: PLC0415 - most have no such port
+
+    return GrpcListener(app, settings, turns)
 
 
 def listen(address: str) -> socket.socket:
     """Return the socket that systemd passes, else a new one at the address. Raises AddressUnusable."""
     inherited = _inherited()
-    return _bound(address) if inherited is None else inherited
+    return bind(address) if inherited is None else inherited
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return the host and the port that a socket listens on, as in a URL."""
+    host, port, *_ = listener.getsockname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _inherited() -> socket.socket | None:
@@ -79,8 +83,11 @@ def _inherited() -> socket.socket | None:
     return inherited
 
 
-def _bound(address: str) -> socket.socket:
-    """Return a new socket at the address. An empty host means every interface, IPv6 too if there is any."""
+def bind(address: str, setting: str = "PGOF_BIND_ADDRESS") -> socket.socket:
+    """Return a new socket at the address, which a setting gives. Raises AddressUnusable.
+
+    An empty host means every interface, IPv6 too if there is any.
+    """
     host, port = split_address(address)
     if not host:
         with suppress(OSError, ValueError):
@@ -93,4 +100,4 @@ def _bound(address: str) -> socket.socket:
         family, _, _, _, place = found[0]
         return socket.create_server((str(place[0]), port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise AddressUnusable(f"address {address}: {error.strerror}") from error
+        raise AddressUnusable(f"address {address} ({setting}): {error.strerror}") from error

@@ -44,7 +44,7 @@ from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.resources import HeapTrimming
 from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
-from pgo_collector.serve.listener import BACKLOG, Listener, grpc_listener, listen
+from pgo_collector.serve.listener import BACKLOG, Listener, address_of, grpc_listener, listen
 from pgo_collector.serve.root_path import BelowRootPath
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.serve.traced import open_tracing
@@ -203,7 +203,8 @@ async def _serve(settings: Settings) -> None:
         connections = ConnectionPool(limits, partial(metrics.count, REFUSED))
         metrics.register_connections(connections)
         stopping = asyncio.Event()
-        server = _Server(_server_config(gate, settings), connections, grpc_listener(gate, settings), stopping)
+        calls = grpc_listener(gate, settings, connections.turns)
+        server = _Server(_server_config(gate, settings), connections, calls, stopping)
         serving = asyncio.create_task(server.serve([listener]))
         app = _opened_app(
             settings,
@@ -405,9 +406,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            host, port, *_ = listener.getsockname()
-            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            _log.info("listening", address=address, engine=ENGINE)
+            _log.info("listening", address=address_of(listener), engine=ENGINE)
         await self._beside.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

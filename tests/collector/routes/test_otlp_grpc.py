@@ -13,10 +13,11 @@ from typing import Any
 
 import grpc
 import pytest
+from backports import zstd
 from pgo_collector.routes.otlp.export_pb2 import ExportRequest, ExportResponse
 
 from tests.collector import calling
-from tests.collector.calling import KEY, PATIENCE_SECONDS, channel_to, refused_call
+from tests.collector.calling import KEY, PATIENCE_SECONDS, answer_to_frames, channel_to, refused_call
 from tests.collector.exporting import Export, of_stack, speaks_grpc
 from tests.collector.pushing import stored
 from tests.server import Server
@@ -52,6 +53,19 @@ def test_a_call_stores_profiles(server: Server, compression: grpc.Compression, *
     assert call(server, body, compression=compression) == b""
     assert call(server, body, compression=compression) == b""  # as a sender that lost the answer
     assert stored(server, service) == [("process_cpu", {"k8s_pod_name": "p"})]
+
+
+def test_what_clients_compress_is_read_or_refused_by_name(server: Server) -> None:
+    for encoding, compress in (("zstd", zstd.compress), ("gzip", gzip.compress)):
+        body = compress(of_stack("a", f"encoded-by-{encoding}"))
+        answer = answer_to_frames(server, body, METHOD, ("grpc-encoding", encoding))
+        assert answer["grpc-status"] == "0", answer
+        assert stored(server, f"encoded-by-{encoding}") == [("process_cpu", {})]
+    for encoding in ("snappy", "deflate", "x" * 1000):
+        answer = answer_to_frames(server, b"whatever", METHOD, ("grpc-encoding", encoding))
+        assert (answer["grpc-status"], answer["grpc-accept-encoding"]) == ("12", "identity,gzip,zstd")
+        assert answer["grpc-message"].endswith("isn't read: send gzip, zstd, or none")
+        assert encoding[:50] in answer["grpc-message"]
 
 
 def test_the_access_log_and_the_tenant_are_those_of_http(server: Server) -> None:
@@ -103,11 +117,10 @@ def test_large_messages_and_bombs_are_refused(server: Server) -> None:
     request.sample([(f"{number}-{'x' * 4000}", "", 0) for number in range(1500)], timestamps=1)
     assert 5 << 20 < len(request.body) < 8 << 20  # gRPC's own limit is 4 MiB
     assert call(server, request.body) == b""
-    code, details = refused(server, bytes(9 << 20))
-    assert code == grpc.StatusCode.INVALID_ARGUMENT
-    assert "PGOF_MAX_COMPRESSED_BYTES" in details
-    code, _ = refused(server, bytes(17 << 20))  # gRPC's core refuses what is over twice the limit
-    assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    for megabytes in (9, 100):
+        code, details = refused(server, bytes(megabytes << 20))
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+        assert "PGOF_MAX_COMPRESSED_BYTES" in details
     code, details = refused(server, bytes(200 << 20), compression=grpc.Compression.Gzip)
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert "PGOF_MAX_INFLATED_BYTES" in details

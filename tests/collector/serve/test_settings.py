@@ -1,17 +1,13 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
 from pathlib import Path
 
 import pytest
 from pgo_collector.command.cli import main
-from pgo_collector.errors import GrpcUnavailable, SettingsInvalid
-from pgo_collector.serve.listener import grpc_listener
+from pgo_collector.errors import SettingsInvalid
 from pgo_collector.settings import Settings, read_settings, split_address
 from pydantic import HttpUrl, ValidationError
-from starlette.applications import Starlette
 
 from tests.server import Server
 
@@ -194,13 +190,7 @@ def test_an_address_in_use_ends_the_process_with_a_message(stopped: Server, tmp_
         stopped.environment["PGOF_BIND_ADDRESS"] = address
         finished = stopped.run("serve")
     assert finished.returncode == 2
-    assert f"address {address}: " in finished.stderr
-
-
-def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pgo_collector.serve.grpc_listener", None)
-    with pytest.raises(GrpcUnavailable, match=re.escape("install pgo-collector[grpc], or unset it")):
-        grpc_listener(Starlette(), Settings(grpc_address="127.0.0.1:0"))
+    assert f"address {address} (PGOF_BIND_ADDRESS): " in finished.stderr
 
 
 def test_expired_profiles_are_listed_only_of_a_data_folder(

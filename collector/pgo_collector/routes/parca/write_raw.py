@@ -11,6 +11,7 @@ from pprof_merge import Limits, MalformedProfile, inflate
 from pgo_collector.engine.pushes import Unpacked
 from pgo_collector.errors import LabelsInvalid, PushInvalid
 from pgo_collector.routes.parca.parca_pb2 import RawProfileSeries, WriteRawRequest
+from pgo_collector.routes.push.compression import unframed
 from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender, Target
 from pgo_collector.routes.push.series import check_labels, check_series, unpack_series
 
@@ -31,8 +32,11 @@ class WriteOptions(NamedTuple):
 
 
 def unpack_write_raw(options: WriteOptions, content: bytes, limits: Limits) -> list[Unpacked]:
-    """Return the profiles of a WriteRaw, gzip or not. Raises PushInvalid or ProfileError."""
-    message = inflate(content, limits)
+    """Return the profiles of a WriteRaw. It is gzip, zstd, LZ4 or neither; the magic bytes tell.
+
+    Raises PushInvalid or ProfileError.
+    """
+    message = inflate(unframed(content, limits), limits)
     try:
         check_series(message, 2, options.most_profiles, in_set=True)
         request = WriteRawRequest.FromString(message)
