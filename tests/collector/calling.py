@@ -63,13 +63,13 @@ def refused_call(server: Server, message: bytes, method: str, **how: object) -> 
 def answer_to_frames(server: Server, message: bytes, method: str, *fields: tuple[str, str]) -> dict[str, str]:
     """Make a call by HTTP/2 itself, with these fields besides, and return the fields of the answer."""
     host, _, port = server.wait_for_log("listening for gRPC")["address"].rpartition(":")
-    head = [
-        (":method", "POST"), (":scheme", "http"), (":path", method), (":authority", "collector"), *KEY,
-        ("content-type", "application/grpc"), ("te", "trailers"), *fields,
-    ]  # fmt: skip
+    head = {
+        ":method": "POST", ":scheme": "http", ":path": method, ":authority": "collector",
+        **dict(KEY), "content-type": "application/grpc", "te": "trailers", **dict(fields),
+    }  # fmt: skip
     client = H2Connection(H2Configuration(header_encoding="utf-8"))
     client.initiate_connection()
-    client.send_headers(1, head)
+    client.send_headers(1, [*head.items()])
     client.send_data(1, b"\1" + len(message).to_bytes(4) + message, end_stream=True)
     answer: dict[str, str] = {}
     with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as connection:

@@ -175,6 +175,7 @@ class Http2Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Have those who read bodies know."""
         del exc
+        self._has_ended = True
         self._port.connections.discard(self)
         for timer in self._timers.values():
             timer.cancel()

@@ -126,7 +126,7 @@ class GrpcListener:
             stream.answer(((b":status", b"415"),))
             return
         metadata = [field for field in stream.fields if _is_metadata(field[0])]
-        method = _METHODS.get(fields[b":path"].decode("latin-1"))
+        method = _METHODS.get(fields.get(b":path", b"").decode("latin-1"))
         encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
         if method is None:
             _refuse(stream, _UNIMPLEMENTED, "there is no such method")

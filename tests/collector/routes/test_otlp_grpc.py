@@ -68,6 +68,12 @@ def test_what_clients_compress_is_read_or_refused_by_name(server: Server) -> Non
         assert encoding[:50] in answer["grpc-message"]
 
 
+def test_what_is_no_call_is_refused(server: Server) -> None:
+    assert answer_to_frames(server, b"", METHOD, ("content-type", "text/plain"))[":status"] == "415"
+    assert answer_to_frames(server, b"", "/")["grpc-status"] == "12"
+    assert not server.events("unexpected error")
+
+
 def test_the_access_log_and_the_tenant_are_those_of_http(server: Server) -> None:
     call(server, of_stack("a", "tenants"), metadata=(*KEY, ("x-scope-orgid", "eu")))
     assert stored(server, "tenants") == [("process_cpu", {"tenant": "eu"})]
