@@ -1,4 +1,4 @@
-"""A C program without frame pointers, which waits or computes by way of libc in functions with known names."""
+"""A C program without frame pointers, which waits or computes by way of libc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SOURCE = Path(__file__).with_name("frameless.c")
 # A name that no other process of the machine has.
@@ -67,6 +67,6 @@ def waiting(pid: int) -> Waiting:
     raise AssertionError("it doesn't wait")
 
 
-def copied(found: Waiting, size: int | None = None) -> dict[str, object]:
+def copied(found: Waiting, size: int | None = None) -> dict[str, Any]:
     """Return what stand_ins/bcc.py is told of a copy of the first `size` bytes of a stack."""
     return {"registers": found.registers, "stack": found.stack[: None if size is None else 2 * size]}

@@ -14,7 +14,7 @@ It prints JSON lists, one a line. Addresses of stacks are leaf first.
                                                             it was forked from, if known
     ["stack", capture, pid, thread, comm, count, [kernel], [user], copy]
                                                             while samples are taken; the copy is of registers
-                                                            and stack, as `stack_copies` reads it, in base64
+                                                            and stack, as `bcc_parts` reads it, in base64
     ["lost", capture, count]                                if samples were lost
     ["ended", capture]                                      last
 """
@@ -37,8 +37,7 @@ from bcc import BPF, PerfSWConfig, PerfType  # type: ignore[import-not-found] # 
 
 # This file is run apart from its package, whose folder Python doesn't search.
 sys.path.append(str(Path(__file__).parent))
-from forks import family, forks_program  # type: ignore[import-not-found]
-from stack_copies import copies_program  # type: ignore[import-not-found]
+from bcc_parts import copies_program, family, forks_program  # type: ignore[import-not-found]
 
 _DEPTH = 127  # the kernel's own bound, kernel.perf_event_max_stack
 _DRAIN_SECONDS = 0.1

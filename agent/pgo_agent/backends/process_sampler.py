@@ -68,8 +68,8 @@ def _record(backend: Backend, request: SamplingRequest, duration: float, until: 
         raise ToolFailed(backend.name, obstacles) from error
 
 
-def probe(backend: Backend, until: Event | None = None) -> None:
-    """Sample a busy process for one second, or until `until` is set.
+def probe(backend: Backend, until: Event | None = None) -> Recording:
+    """Sample a busy process for one second, or until `until` is set; return the recording.
 
     Raises ToolFailed or NotReadable unless samples have stacks of the process.
     """
@@ -79,6 +79,7 @@ def probe(backend: Backend, until: Event | None = None) -> None:
     mappings = {frame.mapping for stack in recording.stacks for frame in stack.frames if frame.mapping}
     if not any(mapping.file.startswith("/") for mapping in mappings):
         raise ToolFailed(backend.name, "it gave no stacks of a busy process")
+    return recording
 
 
 def choose(candidates: Iterable[Backend], until: Event | None = None) -> Backend:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pgo_agent.backends.stack_copies import can_copy, read_copy
+from pgo_agent.backends.bcc_parts import can_copy, read_copy
 from pgo_agent.native import BY_CALL_FRAMES, BY_FRAME_POINTERS, MemoryMaps, Unwinder
 
 _unwinder = Unwinder()
@@ -18,7 +18,7 @@ _users, _lock = 0, threading.Lock()
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """Let `whole_stack` be called in the block; the last block that ends closes the unwinder."""
+    """Let stacks be unwound in the block; the last block that ends closes the unwinder."""
     global _users  # noqa: PLW0603 - as the unwinder is
     with _lock:
         _users += 1
@@ -32,7 +32,7 @@ def unwinding() -> Iterator[None]:
 
 
 def how_followed() -> str:
-    """Return how `whole_stack` has found callers, for people."""
+    """Return how callers are found here, for people."""
     if not can_copy():
         return f"{BY_FRAME_POINTERS}: programs without them need x86-64, and Linux 5.15 with BTF"
     if _unwinder.obstacle:
@@ -43,18 +43,25 @@ def how_followed() -> str:
 def whole_stack(
     pid: int, maps: MemoryMaps, followed: Sequence[int], copy: bytes
 ) -> tuple[tuple[int, ...], bool]:
-    """Return the addresses of a stack, leaf first, and whether that is known to be all of it.
+    """Return the addresses of a stack, leaf first, and whether they are known to be all.
 
-    The kernel `followed` these by frame pointers. `copy` is as `stack_copies` documents, or empty. `maps` has
+    The kernel `followed` these by frame pointers. `copy` is what `read_copy` reads, or empty. `maps` has
     read the map of the process.
     """
     if not copy or not followed:
         return tuple(followed), not followed
-    unwound, is_whole = _unwinder.unwind(pid, maps, *read_copy(copy))
-    if not is_whole and unwound[-1] in followed:
-        # The stack is larger than the copy, but its functions have frame pointers.
-        unwound += followed[followed.index(unwound[-1]) + 1 :]
-    return tuple(unwound), is_whole
+    return continued(unwind(pid, maps, *read_copy(copy)), followed)
+
+
+def continued(found: tuple[tuple[int, ...], bool], followed: Sequence[int]) -> tuple[tuple[int, ...], bool]:
+    """Return what `unwind` found, with what the kernel followed beyond it by frame pointers, if any.
+
+    That is there if the stack is larger than its copy, but its functions have frame pointers.
+    """
+    addresses, is_whole = found
+    if not is_whole and addresses[-1] in followed:
+        addresses = (*addresses, *followed[followed.index(addresses[-1]) + 1 :])
+    return addresses, is_whole
 
 
 def can_unwind() -> bool:
@@ -65,6 +72,9 @@ def can_unwind() -> bool:
 def unwind(
     pid: int, maps: MemoryMaps, registers: Sequence[int], stack: bytes
 ) -> tuple[tuple[int, ...], bool]:
-    """Return the addresses of a stack, leaf first, and whether that is all of it, as `Unwinder` documents."""
+    """Return the addresses of a stack, leaf first, and whether that is all of it, as `Unwinder` documents.
+
+    Call it in the block of an `unwinding`.
+    """
     unwound, is_whole = _unwinder.unwind(pid, maps, registers, stack)
     return tuple(unwound), is_whole

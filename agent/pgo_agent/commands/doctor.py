@@ -103,13 +103,14 @@ def _find(part: str, check: Callable[[], str]) -> Finding:
 
 
 def _profiler(backend: Backend) -> str:
-    probe(backend)
-    return f"gives samples, with stacks{_limits()}"
+    followed = probe(backend).followed
+    return f"gives samples, with stacks{followed and ' '}{followed}{_limits()}"
 
 
 def _tracker(tracker: Tracker) -> str:
     backend = probe_tracker(tracker)
-    return f"pgo-agent latency {tracker.name}, by {backend}: {tracker.measures}{_limits()}"
+    command, stacks = f"pgo-agent latency {tracker.name}", f"stacks {backend.how_followed()}"
+    return f"{command}, by {backend.name}: {tracker.measures}; {stacks}{_limits()}"
 
 
 def _limits() -> str:

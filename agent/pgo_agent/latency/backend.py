@@ -57,6 +57,9 @@ class TrackerBackend(Protocol):
     def obstacles(self) -> list[str]:
         """Return what keeps it from working here, each with its fix, without trying to run it."""
 
+    def how_followed(self) -> str:
+        """Return how the callers in stacks were found, for people."""
+
     def feed(self, tracker: Tracker, settings: TrackerSettings) -> Feed:
         """Return the feed of a tracker that isn't started yet. Raises NotSupported."""
 

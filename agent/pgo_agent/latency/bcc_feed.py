@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pgo_agent.backends import Bcc, forks_program
+from pgo_agent.backends import Bcc, copies_program, forks_program, how_followed
 from pgo_agent.latency.settings import TrackerSettings
 from pgo_agent.latency.trackers import Tracker
 
@@ -24,6 +24,10 @@ _SIZES = {
     "ENTRIES": 10_240,  # things in flight
     "STACKS": 4096,  # that are kept from the begin to the end
     "RING_PAGES": 2048,  # of 4 KiB
+    "COPIES_PAGES": 256,
+    "COPIES": 8192,  # stacks of which is known when they were copied
+    "COPIES_BYTES": 128 << 10,  # ten times a second; unwinding more would take too long
+    "COPY_NS": 10_000_000_000,
 }
 
 
@@ -38,11 +42,15 @@ class BccTrackers:
         """Return the obstacles, as `TrackerBackend` documents."""
         return Bcc(self.python).obstacles()
 
+    def how_followed(self) -> str:
+        """Return how callers were found, as `TrackerBackend` documents."""
+        return how_followed()
+
     def feed(self, tracker: Tracker, settings: TrackerSettings) -> BccFeed:
         """Return the feed of a tracker; bcc refuses none."""
         forks = forks_program()
         setup = {
-            "text": forks + program_of(tracker),
+            "text": forks + copies_program() + program_of(tracker),
             "knows_forks": bool(forks),
             "tracepoints": (_FORK, *tracker.tracepoints),
             "own": os.getpid(),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pgo_agent.backends import PARENT, Bcc, Bpftrace
+from pgo_agent.backends import ONLY_FRAME_POINTERS, PARENT, Bcc, Bpftrace
 from pgo_agent.errors import NotSupported
 from pgo_agent.latency.histogram import lower_bound, upper_bound
 from pgo_agent.latency.processes import cgroup_ids, pids_of, skipped_runs
@@ -64,6 +64,7 @@ _EVENT = re.compile(
 _KEY = re.compile(r"(?:\d{1,10},)?\d{1,2}", re.ASCII)  # of a map: a CPU, a bucket
 _TICK = re.compile(r"tick (\d{1,10})\n", re.ASCII)
 _ADDRESS = re.compile(r"\n\t([0-9a-f]{1,16}) ")
+_NO_COPY = 0  # of registers and stack, which a script can't take
 _LONGEST_DELAY = (1 << 63) - 1
 _Place = tuple[int, int]  # a CPU and a bucket
 _Sum = tuple[int, int]  # a number of events, and their total delay (ns)
@@ -82,6 +83,10 @@ class BpftraceTrackers:
     def obstacles(self) -> list[str]:
         """Return the obstacles, as `TrackerBackend` documents."""
         return Bpftrace(self.program).obstacles()
+
+    def how_followed(self) -> str:
+        """Return how callers were found, as `TrackerBackend` documents."""
+        return ONLY_FRAME_POINTERS
 
     def feed(self, tracker: Tracker, settings: TrackerSettings) -> BpftraceFeed:
         """Return the feed of a tracker. Raises NotSupported."""
@@ -236,7 +241,7 @@ class BpftraceFeed:
         kernel, user = (_packed(found[name]) for name in ("kernel", "user"))
         comm, operation = found["comm"], int(found["operation"])
         self._lost_stacks += not kernel and not user
-        key = (pid, comm, number, found["name"], operation, kernel, user, None, bucket)
+        key = ((pid, comm), number, found["name"], operation, kernel, user, _NO_COPY, None, bucket)
         if key in self._stacks or len(self._stacks) < _MOST_STACKS:
             self._reported += 1
             _increase(self._stacks.setdefault(key, [0, 0]), 1, delay)
@@ -254,7 +259,7 @@ class BpftraceFeed:
         self._event_due = now + self._pause
         event = {"comm": comm, "pid": pid, "thread": thread, "number": number, "name": found["name"]}
         event |= {"operation": operation, "delay": delay, "time": time.time_ns()}
-        yield "event", event | {"kernel": kernel, "user": user, "skipped": self._skipped}
+        yield "event", event | {"kernel": kernel, "user": user, "copy": _NO_COPY, "skipped": self._skipped}
         self._skipped = 0
 
     def _drop_until(self, place: _Place, until: _Sum) -> None:

@@ -14,6 +14,8 @@ It prints JSON lists, one a line:
     ["started"]                          once events are tracked
     ["processes", [[pid, parent, ...]]]  the processes with new events, ten times a second, each with those
                                          that it was forked from, if they are known
+    ["copy", [id, pid, copy]]            registers and stack of a thread as `bcc_parts` reads them, in base64;
+                                         its events, and those with the same stack, have the id
     ["tick", {...}]                      once a second, and at the end: what was counted since the last one
     ["event", {...}], ["late", {...}]    an event over the threshold, and one in flight over the timeout
     ["in_flight", [{...}, ...]]          the answer to the command
@@ -22,6 +24,7 @@ It prints JSON lists, one a line:
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import json
 import mmap
@@ -40,7 +43,7 @@ from bcc import BPF, utils  # type: ignore[import-not-found] # only the distribu
 
 # This file is run apart from its package, whose folders Python doesn't search.
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backends")]
-from forks import family  # type: ignore[import-not-found]
+from bcc_parts import family  # type: ignore[import-not-found]
 from processes import cgroup_id_of, cgroup_ids, pids_of, skipped_runs  # type: ignore[import-not-found]
 
 _TRACING = Path("/sys/kernel/tracing")
@@ -57,9 +60,10 @@ _FILTERS = _PROCESS_FILTERS | {"comms", "cgroups"}
 _COUNTERS = ("seen", "reported", "table_full", "ring_full", "lost_stacks", "missed")
 _NEW_NAMESPACE, _PRIVATE, _RECURSIVE = 0x20000, 1 << 18, 0x4000  # CLONE_NEWNS, MS_PRIVATE, MS_REC
 _PERF_EVENT_OPEN, _ENABLE = 298, 0x2400
-# struct event of the C program, up to the addresses of its stack; and struct stack.
+# struct event of the C program, up to its stack; and struct stack, up to its addresses.
 _EVENT = struct.Struct("=QQQ16s16sIIII")
-_STACK = struct.Struct("=qq16sII")
+_STACK = struct.Struct("=qq16sIIQ")
+_COPIED = struct.Struct("=QII")  # struct copied, up to the copy
 
 
 def _mount_tracing() -> None:
@@ -145,6 +149,7 @@ class _Tracker:
         self._skipped = 0
         if setup["interrupts"]:
             self._interrupts = _Interrupts(self._bpf["interrupts"])
+        self._bpf["copies"].open_ring_buffer(self._add_copy)  # first, so that it is read first
         self._bpf["events"].open_ring_buffer(self._add)
         self._is_on = True
         self._settings = setup["settings"]
@@ -211,16 +216,27 @@ class _Tracker:
         self._look_for_late()
 
     def _read_events(self) -> None:
+        self._bpf["copied_bytes"][0] = ctypes.c_uint64(0)
         self._bpf.ring_buffer_consume()
+        self._announce()
+
+    def _announce(self) -> None:
         new = self._aggregate.processes - self._announced
         if new:
             self._announced |= new
             _print_list("processes", [[*family(self._forked, pid)] for pid in new])
 
+    def _add_copy(self, _context: Any, at: int, size: int) -> None:
+        id_, pid, _ = _COPIED.unpack(ctypes.string_at(at, _COPIED.size))
+        self._aggregate.processes.add(pid)
+        self._announce()
+        copy = ctypes.string_at(at + _COPIED.size, size - _COPIED.size)
+        _print_list("copy", [id_, pid, base64.b64encode(copy).decode()])
+
     def _add(self, _context: Any, at: int, size: int) -> None:
         record = ctypes.string_at(at, size)
         delay, _start, number, comm, name, pid, thread, operation, _ = _EVENT.unpack_from(record)
-        _, kernel, user = self._stack(record, _EVENT.size)
+        _, kernel, user, copy = self._stack(record, _EVENT.size)
         if self._not_counted and self._refutes(kernel):
             self._refuted += 1
             return
@@ -231,7 +247,7 @@ class _Tracker:
             self._aggregate.processes.add(waker[0][0])
         name = _text(name)
         self._aggregate.processes.add(pid)
-        key = (pid, comm, number, name, operation, kernel, user, waker)
+        key = (pid, comm, number, name, operation, kernel, user, copy, waker)
         self._aggregate.add(key, delay.bit_length(), delay)
         now = time.monotonic()
         if now < self._event_due:
@@ -241,16 +257,16 @@ class _Tracker:
         found = _described(
             comm, pid=pid, thread=thread, number=number, name=name, operation=operation, delay=delay
         )
-        _print_list("event", found | {"kernel": kernel, "user": user, "skipped": self._skipped})
+        _print_list("event", found | {"kernel": kernel, "user": user, "copy": copy, "skipped": self._skipped})
         self._skipped = 0
 
-    def _stack(self, record: bytes, at: int) -> tuple[tuple[int, str], str, str]:
-        """Return the pid and comm in a struct stack, and its addresses in kernel and process, as hex."""
-        kernel, user, comm, pid, _ = _STACK.unpack_from(record, at)
+    def _stack(self, record: bytes, at: int) -> tuple[tuple[int, str], str, str, int]:
+        """Return the pid and comm in a struct stack, its addresses in kernel and process, and its copy."""
+        kernel, user, comm, pid, _, copy = _STACK.unpack_from(record, at)
         at += _STACK.size
         kernel_part = record[at : at + max(0, min(kernel, self._kernel_bytes))]
         at += self._kernel_bytes
-        return (pid, _text(comm)), kernel_part.hex(), record[at : at + max(0, user)].hex()
+        return (pid, _text(comm)), kernel_part.hex(), record[at : at + max(0, user)].hex(), copy
 
     def _refutes(self, kernel: str) -> bool:
         """Return whether a stack has one of the functions whose events aren't counted."""
@@ -273,6 +289,7 @@ class _Tracker:
         self._read_events()
         aggregate, self._aggregate = self._aggregate, _Aggregate()
         self._announced.clear()
+        self._read_events()  # and so the copies that were sent before these events
         totals = [sum(part.counters[i] for part in counts) for i in range(len(_COUNTERS))]
         counters = {
             name: total - last
@@ -300,8 +317,8 @@ class _Tracker:
             "tick",
             {
                 "stacks": [
-                    [pid, _text(comm), number, name, operation, kernel, user, waker, bucket, *counts]
-                    for (pid, comm, number, name, operation, kernel, user, waker, bucket), counts in (
+                    [(pid, _text(comm)), number, name, operation, kernel, user, copy, waker, bucket, *counts]
+                    for (pid, comm, number, name, operation, kernel, user, copy, waker, bucket), counts in (
                         aggregate.stacks.items()
                     )
                 ],
@@ -350,10 +367,10 @@ class _Tracker:
             operation=entry.operation,
             delay=max(0, now - entry.start),
         )
-        kernel = user = ""
+        kernel, user, copy = "", "", 0
         with suppress(KeyError):
-            _, kernel, user = self._stack(bytes(self._bpf["stacks"][key]), 0)
-        return described | {"kernel": kernel, "user": user}
+            _, kernel, user, copy = self._stack(bytes(self._bpf["stacks"][key]), 0)
+        return described | {"kernel": kernel, "user": user, "copy": copy}
 
     def _look_for_late(self) -> None:
         """Print each entry in flight that is over the timeout, once."""

@@ -18,7 +18,15 @@ from typing import NamedTuple
 from pgo_agent.latency.histogram import Histogram, lower_bound
 from pgo_agent.latency.tick import Counts, Happening, RawStack, Tick, Wait
 from pgo_agent.latency.trackers import Labels
-from pgo_agent.native import Frame, MemoryMaps, NativeProfileBuilder, Stack, function_names
+from pgo_agent.native import (
+    BY_CALL_FRAMES,
+    Frame,
+    MemoryMaps,
+    NativeProfileBuilder,
+    Stack,
+    function_names,
+    stacks_comment,
+)
 from pgo_agent.profile_builder import DELAY_TYPES
 
 BELOW = "(below the threshold)"
@@ -84,6 +92,11 @@ class StackReader:
     def __init__(self) -> None:
         self._forget()
 
+    @property
+    def maps(self) -> MemoryMaps:
+        """Return the memory maps that were read."""
+        return self._maps
+
     def _forget(self) -> None:
         self._maps = MemoryMaps()
         self._read: dict[int, float] = {}
@@ -135,6 +148,7 @@ class Recorder:
         self._delays: dict[Delay, list[int]] = {}
         self._began, self._start = time.time_ns(), time.monotonic_ns()
         self.counts, self.histogram = Counts(), Histogram()
+        self._followed = ""
 
     def add_processes(self, families: Iterable[Sequence[int]]) -> None:
         """Read the memory maps of processes, as `Listener` documents."""
@@ -163,6 +177,7 @@ class Recorder:
                 for bucket, (count, total) in buckets.items():
                     self._add(Delay(frameless(name), (), bucket), count, total)
             self.counts.add(counters)
+            self._followed = tick.followed
             self.histogram.merge(tick.histogram)
 
     def add_event(self, event: Happening, skipped: int) -> None:
@@ -185,9 +200,12 @@ class Recorder:
         """Return what was counted until now as a gzipped pprof profile. Raises ToolFailed."""
         with self._lock:
             delays = {delay: (count, total) for delay, (count, total) in self._delays.items()}
-            counts = self.counts.as_json()
+            counts, followed = self.counts.as_json(), self._followed
             lasted = time.monotonic_ns() - self._start
         comments = [f"{self._tracker}: {name} {number}" for name, number in counts.items()]
+        if followed:
+            cut_short = counts["cut_short"] if followed == BY_CALL_FRAMES else None
+            comments.append(stacks_comment(followed, cut_short, counts["reported"]))
         return latency_profile(self._tracker, self._began, lasted, delays, comments)
 
     def _add(self, delay: Delay, count: int, total: int) -> None:

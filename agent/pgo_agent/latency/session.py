@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from threading import Event
 from typing import Any, Protocol
 
-from pgo_agent.backends import ProfilerProcess
+from pgo_agent.backends import ProfilerProcess, unwinding
 from pgo_agent.errors import AgentError, ToolFailed
 from pgo_agent.latency.backend import TrackerBackend, choose_tracker_backend
+from pgo_agent.latency.copied_stacks import CopiedStacks
 from pgo_agent.latency.settings import TrackerSettings
 from pgo_agent.latency.tick import Happening, Tick
 from pgo_agent.latency.trackers import Tracker
@@ -53,6 +54,7 @@ class Session:
         self._feed = self.backend.feed(tracker, settings)
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
+        self._copied = CopiedStacks()
         self._stopping, self._started, self._over = Event(), Event(), Event()
         self._answers: list[list[Happening]] = []
         self._answered = threading.Condition()
@@ -124,7 +126,7 @@ class Session:
 
     def _run(self) -> None:
         try:
-            with self._process as process:
+            with unwinding(), self._process as process:
                 process.begin(self._stopping, self._feed.setup)
                 self._started.set()
                 while not self._stopping.wait(_POLL_SECONDS):
@@ -148,23 +150,30 @@ class Session:
         for kind, told in self._feed.messages(line):
             self._tell(kind, told)
 
+    def _happening(self, told: dict[str, Any]) -> Happening:
+        return Happening.parse(self.tracker, told, self._copied.whole)
+
     def _tell(self, kind: str, told: Any) -> None:
         if kind in {"in_flight", "flushed"}:
             with self._answered:
-                self._answers.append([Happening.parse(self.tracker, waiting) for waiting in told])
+                self._answers.append([self._happening(waiting) for waiting in told])
                 self._answered.notify_all()
+            return
+        if kind == "copy":
+            self._copied.add(*told)
             return
         with self._lock:
             listeners = [*self._listeners]
         if kind == "tick":
-            tick = Tick.parse(self.tracker, told)
+            tick = Tick.parse(self.tracker, told, self._copied.whole, self.backend.how_followed())
             for listener in listeners:
                 listener.add_tick(tick)
         elif kind == "processes":
+            self._copied.read(told)
             for listener in listeners:
                 listener.add_processes(told)
         else:
-            happening = Happening.parse(self.tracker, told)
+            happening = self._happening(told)
             for listener in listeners:
                 if kind == "event":
                     listener.add_event(happening, told["skipped"])
@@ -172,8 +181,8 @@ class Session:
                     listener.add_late(happening)
 
 
-def probe(tracker: Tracker, backend: TrackerBackend | None = None) -> str:
-    """Run a tracker for a moment, and return the name of its backend.
+def probe(tracker: Tracker, backend: TrackerBackend | None = None) -> TrackerBackend:
+    """Run a tracker for a moment, and return its backend.
 
     Raises NotSupported, and ToolFailed, which says what is missing.
     """
@@ -182,4 +191,4 @@ def probe(tracker: Tracker, backend: TrackerBackend | None = None) -> str:
     session.stop()
     if session.failure:
         raise session.failure
-    return session.backend.name
+    return session.backend

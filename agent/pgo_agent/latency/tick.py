@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -17,6 +18,11 @@ class RawStack(NamedTuple):
     comm: str
     kernel: str
     user: str
+
+
+# Returns a stack in a process, as hex, and whether it is known to be all of it, from the id of its copy and
+# what the kernel followed of it.
+Whole = Callable[[int, str], tuple[str, bool]]
 
 
 class Wait(NamedTuple):
@@ -38,9 +44,10 @@ class Happening(NamedTuple):
     time: int
 
     @classmethod
-    def parse(cls, tracker: Tracker, printed: dict[str, Any]) -> Self:
+    def parse(cls, tracker: Tracker, printed: dict[str, Any], whole: Whole) -> Self:
         """Return what a line of the child process describes."""
-        stack = RawStack(printed["pid"], printed["comm"], printed["kernel"], printed["user"])
+        user, _ = whole(printed["copy"], printed["user"])
+        stack = RawStack(printed["pid"], printed["comm"], printed["kernel"], user)
         labels = tracker.labels(printed["number"], printed["name"], printed["operation"])
         return cls(stack, printed["thread"], labels, printed["delay"], printed["time"])
 
@@ -51,7 +58,7 @@ class Tick:
 
     `waits` have the number and the total delay (ns) of events with the same stack, labels and bucket. `below`
     and `dropped` have the same by bucket, of events below the threshold and of those whose stack was dropped.
-    `counters` are described in `Counts`.
+    `counters` are described in `Counts`; `followed` says how the callers in stacks were found.
     """
 
     waits: dict[Wait, tuple[int, int]]
@@ -59,18 +66,18 @@ class Tick:
     dropped: dict[int, tuple[int, int]]
     counters: dict[str, int]
     histogram: Histogram
+    followed: str
 
     @classmethod
-    def parse(cls, tracker: Tracker, printed: dict[str, Any]) -> Self:
+    def parse(cls, tracker: Tracker, printed: dict[str, Any], whole: Whole, followed: str) -> Self:
         """Return the tick in a line of the child process."""
         waits: dict[Wait, tuple[int, int]] = {}
-        for pid, comm, number, name, operation, kernel, user, waker, bucket, count, total in printed[
-            "stacks"
-        ]:
-            waking = RawStack(*waker[0], *waker[1:]) if waker else None
-            wait = Wait(
-                RawStack(pid, comm, kernel, user), tracker.labels(number, name, operation), bucket, waking
-            )
+        cut_short = 0
+        for of, number, name, operation, *stack, waker, bucket, count, total in printed["stacks"]:
+            waiting, is_whole = _raw_stack(of, stack, whole)
+            waking = _raw_stack(waker[0], waker[1:], whole)[0] if waker else None
+            wait = Wait(waiting, tracker.labels(number, name, operation), bucket, waking)
+            cut_short += count * (not is_whole)
             before = waits.get(wait, (0, 0))
             waits[wait] = before[0] + count, before[1] + total
         below, dropped = (
@@ -87,7 +94,15 @@ class Tick:
             by_bucket[bucket] += count
             histogram.total += total
         histogram.counts = dict(by_bucket)
-        return cls(waits, below, dropped, printed["counters"], histogram)
+        counters = printed["counters"] | {"cut_short": cut_short}
+        return cls(waits, below, dropped, counters, histogram, followed)
+
+
+def _raw_stack(of: Sequence[Any], stack: Sequence[Any], whole: Whole) -> tuple[RawStack, bool]:
+    """Return a stack of a process and thread with its callers, and whether it is known to have all."""
+    (pid, comm), (kernel, user, copy) = of, stack
+    user, is_whole = whole(copy, user)
+    return RawStack(pid, comm, kernel, user), is_whole
 
 
 class Counts:
@@ -95,9 +110,10 @@ class Counts:
 
     `dropped` is the sum of `table_full` (too much in flight; the latency isn't known), `missed` (the kernel
     didn't tell of the end; as before), `ring_full` (events came faster than they were read) and `left_out`
-    (more different stacks than are kept). `lost_stacks` of the reported have no stack. `abandoned` packets
-    were read by no program, and aren't in `seen`; nor is `unseen`: the times that the kernel didn't run the
-    tracker's program, since another ran on the same CPU.
+    (more different stacks than are kept). `lost_stacks` of the reported have no stack, and of `cut_short` it
+    isn't known whether it reaches the start of the thread. `abandoned` packets were read by no program, and
+    aren't in `seen`; nor is `unseen`: the times that the kernel didn't run the tracker's program, since
+    another ran on the same CPU.
     """
 
     NAMES = (
@@ -109,6 +125,7 @@ class Counts:
         "ring_full",
         "left_out",
         "lost_stacks",
+        "cut_short",
         "abandoned",
         "unseen",
     )

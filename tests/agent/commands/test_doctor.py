@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pgo_agent.backends import ONLY_FRAME_POINTERS
 from pgo_agent.latency import TRACKERS
 
 from tests.agent.backends.test_backends import AS_NOBODY, needs_root
@@ -133,7 +134,7 @@ def test_what_works_is_told_with_its_version_or_count() -> None:
     assert count >= 1
     assert found == {
         "perf": (True, "gives samples, with stacks"),
-        "bpftrace": (True, "gives samples, with stacks"),
+        "bpftrace": (True, f"gives samples, with stacks {ONLY_FRAME_POINTERS}"),
         "symbols": (True, "llvm-symbolizer and llvm-cxxfilt, LLVM version 14.0.6"),
         "serve": (True, "pgo-agent serve is installed"),
     }

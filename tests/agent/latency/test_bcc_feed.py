@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 from pgo_agent.errors import ToolFailed
-from pgo_agent.latency import TRACKERS, Recorder, Session, TrackerSettings
+from pgo_agent.latency import TRACKERS, Recorder, Session, StackNamer, TrackerSettings
 from pgo_agent.latency.bcc_feed import BccTrackers
 from pgo_agent.latency.tick import Happening
 
-from tests.agent.backends.test_bcc import own_code
+from tests.agent.backends.test_bcc import PATH, own_code
+from tests.agent.busy import needs_gcc
+from tests.agent.frameless import NAPPING, build, copied, running, waiting
 from tests.agent.latency.waiting import MS, samples_of, wait_until
+from tests.agent.serving import parsed
 from tests.agent.stand_ins.tools import StandInKernel, needs_btf, use_stand_ins
 from tests.forked import NO_CONSTANTS, Constants
 
@@ -127,6 +130,42 @@ def test_a_process_that_has_ended_has_the_functions_of_the_one_that_it_was_forke
     tracking.session.stop()
     found = {one.labels["pid"]: one.functions for one in samples_of(tracking.heard.profile())}
     assert found == {SHOP: ["sell()", "main"], BANK: [], BANK + 2: []}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("frameless"))
+
+
+@needs_btf
+@needs_gcc
+def test_a_wait_in_libc_has_the_functions_that_called_it(
+    track: Track, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel found only libc's, but has copied the stack once. A wait without a copy is counted."""
+    tracking = track("offcpu", threshold="5ms", events=1000)
+    with running(program, "nap") as process:
+        found = waiting(process.pid)
+        nap: dict[str, Any] = {"pid": process.pid, "comm": "nap", "kernel": [], "user": [found.address]}
+        tracking.happens(end(7 * MS, **nap, **copied(found), copy=1 << 63), end(7 * MS, **nap, copy=1 << 63))
+        tracking.happens(
+            end(7 * MS, **nap, copy=1 << 63), end(7 * MS, **nap), end(7 * MS, **nap | {"user": []})
+        )
+        assert tracking.heard.counted("reported", "cut_short") == (5, 1)
+        tracking.session.stop()
+        monkeypatch.setenv("PATH", PATH)  # with LLVM's own tools
+        profile = tracking.heard.profile()
+        (named,) = {
+            tuple(of) for of in StackNamer().names_of_raw([one.stack for one, _ in tracking.heard.events[:3]])
+        }
+    naps = [one for one in samples_of(profile) if "main" in one.functions]
+    assert sum(one.events for one in naps) == 3
+    for functions in (named, *(one.functions for one in naps)):
+        assert [*functions[: len(NAPPING)]] == NAPPING
+    read = parsed(profile)
+    assert "stacks: by call frame information; 1 of 5 (20.0 %) cut short" in {
+        read.string_table[comment].decode() for comment in read.comment
+    }
 
 
 @needs_btf

@@ -27,10 +27,11 @@ from pgo_agent.latency import (
 )
 from pgo_agent.latency import backend as backends
 from pgo_agent.latency.bpftrace_feed import BpftraceFeed, BpftraceTrackers, script_of
+from pgo_agent.latency.copied_stacks import CopiedStacks
 
 from tests.agent.busy import needs_gcc
 from tests.agent.latency.waiting import MS, NAME, build, samples_of, tracking, wait_for_samples, waiting
-from tests.agent.serving import AGENT, Serving
+from tests.agent.serving import AGENT, Serving, parsed
 
 BPFTRACE = tracker_backends()["bpftrace"]
 GONE = 4_000_000  # a pid that no process has
@@ -72,7 +73,7 @@ def told(reading: BpftraceFeed, lines: Iterable[bytes]) -> list[tuple[str, Any]]
 def ticks(messages: Iterable[tuple[str, Any]]) -> Iterator[Tick]:
     for kind, said in messages:
         if kind == "tick":
-            yield Tick.parse(TRACKERS["offcpu"], said)
+            yield Tick.parse(TRACKERS["offcpu"], said, CopiedStacks().whole, BPFTRACE.how_followed())
 
 
 def recorded(lines: Iterable[bytes]) -> Recorder:
@@ -112,6 +113,10 @@ def test_a_recorded_output_becomes_a_profile() -> None:
     assert {sample.labels["pid"] for sample in waits} == {GONE}
     counts = recorder.counts.as_json()
     assert (counts["seen"], counts["below"], counts["reported"], counts["table_full"]) == (14, 9, 3, 2)
+    assert counts["cut_short"] == 3
+    comments = parsed(recorder.profile())
+    last = comments.string_table[comments.comment[-1]].decode()
+    assert last.startswith("stacks: by frame pointers: bpftrace can't do without, so use bcc or perf")
     assert recorder.histogram.counts == {19: 9, 23: 2, 24: 1}
     assert recorder.histogram.total == 3_000_000 + 14_300_000 + 9_000_000
     assert (recorder.histogram.min, recorder.histogram.max) == (1 << 18, 9_000_000)
@@ -273,7 +278,7 @@ def test_a_script_watches_the_processes_and_control_groups_that_it_is_told() -> 
 
 @pytest.mark.usefixtures("stand_ins")
 def test_a_tracker_that_works_is_told_with_its_backend() -> None:
-    assert probe(TRACKERS["syscall"], BPFTRACE) == "bpftrace"
+    assert probe(TRACKERS["syscall"], BPFTRACE).name == "bpftrace"
 
 
 def test_more_processes_than_a_script_may_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

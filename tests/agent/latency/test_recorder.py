@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pgo_agent.latency import TRACKERS, Counts, Recorder, StackNamer, Tick
 from pgo_agent.latency import recorder as recording
-from pgo_agent.native import Frame, Mapping, Stack
+from pgo_agent.latency.copied_stacks import CopiedStacks
+from pgo_agent.native import BY_FRAME_POINTERS, Frame, Mapping, Stack
 
 from tests.agent.latency.waiting import samples_of
 from tests.agent.serving import parsed
@@ -23,14 +24,14 @@ def addresses(*numbers: int) -> str:
 
 def stack(address: int, bucket: int, count: int, total: int, waker: int = 0) -> list[Any]:
     """Return a stack as the child process prints it: 1 is the operation `blocked`."""
-    waking = [[GONE, "waker"], "", addresses(waker)] if waker else None
-    return [GONE, "shop", 0, "", 1, "", addresses(address), waking, bucket, count, total]
+    waking = [[GONE, "waker"], "", addresses(waker), 0] if waker else None
+    return [[GONE, "shop"], 0, "", 1, "", addresses(address), 0, waking, bucket, count, total]
 
 
 def tick(stacks: list[list[Any]], **rest: Any) -> Tick:
     counters = dict.fromkeys(COUNTERS, 0) | rest.pop("counters", {})
     printed = {"stacks": stacks, "below": {}, "dropped": {}, "counters": counters, "min": 1, "max": 100}
-    return Tick.parse(TRACKERS["offcpu"], printed | rest)
+    return Tick.parse(TRACKERS["offcpu"], printed | rest, CopiedStacks().whole, BY_FRAME_POINTERS)
 
 
 @pytest.mark.usefixtures("stand_ins")

@@ -1,4 +1,4 @@
-"""What a profile says of how its stacks were found."""
+"""Test what a profile says of how its stacks were found."""
 
 from __future__ import annotations
 

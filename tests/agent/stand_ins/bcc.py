@@ -3,7 +3,8 @@
 Each line of the file `BCC_HAPPENS` is a JSON object; those of a tracker are handled as bpf/common.c does:
 
     {"what": "begin", ...}   it begins: `id`, `comm`, `pid`, `thread`, `kernel`, `user`; maybe `ago` (ns)
-    {"what": "end", ...}     it is over after a `delay` (ns), on a `cpu`; it may never have begun
+    {"what": "end", ...}     it is over after a `delay` (ns), on a `cpu`; it may never have begun; maybe with
+                             the id of a `copy`, which is sent if `registers` and `stack` are there
     {"what": "fork", ...}    a process `pid` is forked from `parent`
     {"what": "sample", ...}  a thread is sampled: `comm`, `pid`, `thread`, `kernel`, `user`; maybe a copy: its
                              `registers` (numbers, as in struct pt_regs) and the top of its `stack` (hex)
@@ -65,9 +66,6 @@ class _Counted(ctypes.Structure):
     )
 
 
-_STACK_BYTES = 40 + 8 * (_KERNEL_DEPTH + _USER_DEPTH)
-
-
 class _Table:
     def __init__(self, key: Any, leaf: Any) -> None:
         self.Key, self.Leaf = key, leaf
@@ -112,7 +110,7 @@ class BPF:
     """A loaded program with its tables. Before a table is read, all that has happened is in it."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._attached, self._ring = text, set[str](), _Ring()
+        self._text, self._attached, self._ring, self._copies = text, set[str](), _Ring(), _Ring()
         self.open_perf_events: dict[tuple[int, int], int] = {}
         self._frequencies: set[int] = set()
         self._file = Path(os.environ["BCC_HAPPENS"]).open()  # noqa: SIM115 - it grows while this runs
@@ -130,6 +128,8 @@ class BPF:
             "copied": [_U64()],
             "events": self._ring,
             "samples": self._ring,
+            "copies": self._copies,
+            "copied_bytes": [_U64()],
         }
 
     def __getitem__(self, name: str) -> Any:
@@ -138,7 +138,8 @@ class BPF:
 
     def ring_buffer_consume(self) -> None:
         self._catch_up()
-        self._ring.read_all()
+        for ring in (self._copies, self._ring):
+            ring.read_all()
 
     def _catch_up(self) -> None:
         is_begun = self._frequencies or _U32(0) in self._tables["settings"]
@@ -211,6 +212,8 @@ class BPF:
             bucket = counts.below[of.delay.bit_length()]
             bucket.count, bucket.total = bucket.count + 1, bucket.total + of.delay
             return
+        if hasattr(of, "stack"):
+            self._copies.records.append(struct.pack("=QII", of.copy, of.pid, 0) + _copy(of))
         counts.counters[_LOST_STACKS] += not of.kernel and not of.user
         counts.counters[_REPORTED] += 1
         record = struct.pack("=Q", of.delay) + bytes(self._entry(of)) + _stack(of)
@@ -248,6 +251,6 @@ def _comm(of: SimpleNamespace) -> _Key:
 
 def _stack(of: SimpleNamespace) -> bytes:
     sizes = (8 * len(of.kernel) or -14, 8 * len(of.user) or -14)  # -EFAULT
-    head = struct.pack("=qq16sII", *sizes, of.comm.encode(), of.pid, 0)
+    head = struct.pack("=qq16sIIQ", *sizes, of.comm.encode(), of.pid, 0, getattr(of, "copy", 0))
     kernel, user = (struct.pack(f"={len(stack)}Q", *stack) for stack in (of.kernel, of.user))
     return head + kernel.ljust(8 * _KERNEL_DEPTH, b"\0") + user.ljust(8 * _USER_DEPTH, b"\0")

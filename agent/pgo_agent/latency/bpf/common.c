@@ -49,6 +49,7 @@ struct stack {
     u64 comm[2];
     u32 pid;
     u32 unused;
+    u64 copy; // the id of what was copied of a stack like this; 0 for none
     u64 kernel[KERNEL_DEPTH];
     u64 user[USER_DEPTH];
 };
@@ -58,6 +59,14 @@ struct event {
     struct entry entry;
     struct stack stack;
     struct stack waker;
+};
+
+// What is sent to be unwound.
+struct copied {
+    u64 id;
+    u32 pid;
+    u32 unused;
+    struct copy copy;
 };
 
 struct bucket {
@@ -88,6 +97,10 @@ BPF_HASH(stacks, struct key, struct stack, STACKS);
 BPF_PERCPU_ARRAY(counted, struct counted, 1);
 BPF_PERCPU_ARRAY(scratch, struct event, 1);
 BPF_RINGBUF_OUTPUT(events, RING_PAGES);
+BPF_PERCPU_ARRAY(copying, struct copied, 1);
+BPF_RINGBUF_OUTPUT(copies, COPIES_PAGES);
+BPF_TABLE("lru_hash", u64, u64, copied_at, COPIES); // ns of CLOCK_MONOTONIC, by id
+BPF_ARRAY(copied_bytes, u64, 1);                    // since the agent has read the copies
 
 static inline void count(int which) {
     int zero = 0;
@@ -140,11 +153,46 @@ static inline void set_current(struct entry *entry) {
     bpf_get_current_comm(&entry->comm, sizeof(entry->comm));
 }
 
+static inline u64 mixed(u64 id, u64 number) {
+    id = (id ^ number) * 0x9e3779b97f4a7c15;
+    return id ^ id >> 32;
+}
+
+// Return the id of a copy of the current thread's registers and stack. There may be many events a second, so a
+// stack with the same pointers and frames isn't copied again for some seconds, and the bytes are bounded.
+static inline u64 copy_of(struct stack *stack) {
+    int zero = 0;
+    struct copied *copied = copying.lookup(&zero);
+    u64 *bytes = copied_bytes.lookup(&zero);
+    if (!copied || !bytes || !copy_registers(&copied->copy))
+        return 0;
+    u64 *registers = copied->copy.registers;
+    u64 id = mixed(mixed(stack->pid, registers[IP_PLACE]), registers[SP_PLACE]) | 1;
+    if (stack->user_bytes > 3 * sizeof(u64))
+        id = mixed(mixed(mixed(id, stack->user[1]), stack->user[2]), stack->user[3]) | 1;
+    u64 now = bpf_ktime_get_ns();
+    u64 *known = copied_at.lookup(&id);
+    if (known && now - *known < COPY_NS)
+        return id;
+    u32 size = *bytes < COPIES_BYTES ? copy_stack(&copied->copy) : 0;
+    if (!size)
+        return known ? id : 0;
+    __sync_fetch_and_add(bytes, size);
+    copied->id = id;
+    copied->pid = stack->pid;
+    size += sizeof(*copied) - sizeof(copied->copy.stack);
+    if (copies.ringbuf_output(copied, size, BPF_RB_NO_WAKEUP))
+        return known ? id : 0;
+    copied_at.update(&id, &now);
+    return id;
+}
+
 static inline void take_stack(void *context, struct stack *stack) {
     stack->pid = bpf_get_current_pid_tgid() >> 32;
     bpf_get_current_comm(&stack->comm, sizeof(stack->comm));
     stack->kernel_bytes = bpf_get_stack(context, stack->kernel, sizeof(stack->kernel), 0);
     stack->user_bytes = bpf_get_stack(context, stack->user, sizeof(stack->user), BPF_F_USER_STACK);
+    stack->copy = stack->user_bytes > 0 ? copy_of(stack) : 0;
 }
 
 static inline void keep_stack(void *context, struct key *key) {
@@ -279,6 +327,7 @@ static inline void report_kept(struct key *key, struct entry *entry, u64 delay) 
     event->entry = *entry;
     event->stack.kernel_bytes = -1;
     event->stack.user_bytes = -1;
+    event->stack.copy = 0;
     if (kept)
         bpf_probe_read_kernel(&event->stack, sizeof(event->stack), kept);
     report(event, 0);

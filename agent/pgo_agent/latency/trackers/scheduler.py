@@ -41,6 +41,7 @@ static inline void report_arrival(void *context, struct settings *s, struct arri
     event->entry = arrival->entry;
     event->stack.kernel_bytes = -1;
     event->stack.user_bytes = -1;
+    event->stack.copy = 0;
     if (here) {
         set_current(&event->entry);
         take_stack(context, &event->stack);

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from pgo_agent.backends.forks import forks_program, member_offset
+from pgo_agent.backends.bcc_parts import forks_program, member_offset
 
 TEXTS = b"\0int\0task_struct\0pid\0tgid\0rest\0"
 
