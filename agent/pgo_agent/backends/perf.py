@@ -45,7 +45,8 @@ _SWAPPED = 'exec "$@" 3>&1 >/dev/fd/{stream}'  # sh itself knows descriptors of 
 # each CPU, since the agent may have to wait for one.
 _COPIED_BYTES = 16 << 10
 _SMALLEST_BUFFER, _LARGEST_BUFFER = 2 << 20, 8 << 20
-_PIPE_BYTES = 1 << 20
+# While the agent learns what files say of an address, which is new with each program, it doesn't read.
+_PIPE_BYTES, _PIPE_BYTES_OF_ROOT = 1 << 20, 32 << 20
 _log = EventLogger(__name__)
 
 
@@ -64,7 +65,9 @@ class Perf:
     def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
         """Sample as `Backend` documents."""
         reading, writing = os.pipe()
-        fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        for size in (_PIPE_BYTES, _PIPE_BYTES_OF_ROOT):
+            with suppress(OSError):
+                fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, size)
         with unwinding(), ThreadPoolExecutor(1) as pool, os.fdopen(writing, "wb") as stream:
             followed = _followed(request.frequency) if can_unwind() else ("-g",)
             recording = pool.submit(_read, reading, request)

@@ -19,11 +19,11 @@ _MAGIC = b"PERFILE2"
 _HEAD = struct.Struct("<IHH")  # type, flags, size with this
 _WORD = struct.Struct("<Q")
 # Types of events: those below 64 are the kernel's, the others perf's own.
-_LOST, _SAMPLE = 2, 9
-_READ = {_LOST, 3, 7, _SAMPLE, 10, 13}
+_LOST, _NAMED, _FORKED, _SAMPLE, _MAPPED, _LOST_SAMPLES = 2, 3, 7, 9, 10, 13
+_READ = {_LOST, _NAMED, _FORKED, _SAMPLE, _MAPPED, _LOST_SAMPLES}
 _ATTRIBUTES, _ROUND = 64, 68
 _HAS_BUILD_ID, _EXEC = 1 << 14, 1 << 13
-_EXECUTABLE = 4
+_PROTECTION, _EXECUTABLE = 56, 4
 # The bits of a sample's type that add a word to it, in the order of these words, before all else: an
 # identifier, the address of the code, process and thread, time, an address of data, two identifiers, the CPU,
 # the period.
@@ -120,7 +120,7 @@ def events(stream: BinaryIO) -> Iterator[Event]:
             done = bisect_right(waiting, seen, key=_time_of)
             yield from _read(layout, waiting[:done])
             waiting, seen = waiting[done:], newest
-        elif type_ in _READ:
+        elif type_ in _READ and (type_ != _MAPPED or _is_executable(body)):
             time = layout.time(type_, body)
             newest = max(newest, time)
             waiting.append((time, type_, flags, body))
@@ -134,8 +134,7 @@ _time_of: Callable[[_Waiting], int] = itemgetter(0)
 def _read(layout: _Layout, waiting: Iterable[_Waiting]) -> Iterator[Event]:
     try:
         for _, type_, flags, body in waiting:
-            if event := layout.read(type_, flags, body):
-                yield event
+            yield layout.read(type_, flags, body)
     except struct.error as error:
         raise ValueError("an event of perf that is cut off") from error
 
@@ -172,21 +171,19 @@ class _Layout:
             return 0
         return int(_WORD.unpack_from(body, at)[0])
 
-    def read(self, type_: int, flags: int, body: bytes) -> Event | None:
-        """Return an event; None for one that isn't needed. Raises struct.error if it is cut off."""
-        match type_:
-            case 9:  # a sample
-                return self._sampled(body)
-            case 10:  # memory is mapped
-                return _mapped(flags, body)
-            case 7:  # a thread is forked
-                pid, parent, thread, parent_thread = struct.unpack_from("<4I", body)
-                return Forked(pid, thread, parent, parent_thread)
-            case 3:  # a thread is named
-                pid, thread = struct.unpack_from("<II", body)
-                return Named(pid, thread, _text(body[8:]), bool(flags & _EXEC))
-            case _:
-                return Lost(struct.unpack_from("<8xQ" if type_ == _LOST else "<Q", body)[0])
+    def read(self, type_: int, flags: int, body: bytes) -> Event:
+        """Return an event. Raises struct.error if it is cut off."""
+        if type_ == _SAMPLE:
+            return self._sampled(body)
+        if type_ == _MAPPED:
+            return _mapped(flags, body)
+        if type_ == _FORKED:
+            pid, parent, thread, parent_thread = struct.unpack_from("<4I", body)
+            return Forked(pid, thread, parent, parent_thread)
+        if type_ == _NAMED:
+            pid, thread = struct.unpack_from("<II", body)
+            return Named(pid, thread, _text(body[8:]), bool(flags & _EXEC))
+        return Lost(struct.unpack_from("<8xQ" if type_ == _LOST else "<Q", body)[0])
 
     def _sampled(self, body: bytes) -> Sampled:
         pid, thread = struct.unpack_from("<II", body, self._task or 0)
@@ -220,12 +217,14 @@ class _Layout:
         return Sampled(pid, thread, period, kernel, user, in_order, stack)
 
 
-def _mapped(flags: int, body: bytes) -> Mapped | None:
+def _is_executable(body: bytes) -> bool:
+    return bool(body[_PROTECTION : _PROTECTION + 1] and body[_PROTECTION] & _EXECUTABLE)
+
+
+def _mapped(flags: int, body: bytes) -> Mapped:
     pid, start, size, offset = struct.unpack_from("<I4xQQQ", body)
     build_id = body[36 : 36 + min(body[32], 20)].hex() if flags & _HAS_BUILD_ID else ""
-    (protection,) = struct.unpack_from("<I", body, 56)
-    file = _text(body[64:])
-    return Mapped(pid, start, size, offset, build_id, file) if protection & _EXECUTABLE else None
+    return Mapped(pid, start, size, offset, build_id, _text(body[64:]))
 
 
 def _text(body: bytes) -> str:
