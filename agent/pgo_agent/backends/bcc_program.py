@@ -30,6 +30,7 @@ import select
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +135,12 @@ class _Capture:
         self._stacks[sample.process, sample.thread, sample.comm, kernel, user, copy] += 1
         return is_first
 
-    def print_stacks(self, number: int) -> None:
-        """Print the stacks since the last call."""
+    def stacks(self, number: int) -> Iterator[str]:
+        """Yield the lines of the stacks since the last call."""
         for (process, thread, comm, kernel, user, copy), count in self._stacks.items():
             addresses = ([*memoryview(stack).cast("Q")] for stack in (kernel, user))
             text, copied = comm.decode(errors="surrogateescape"), base64.b64encode(copy).decode()
-            _print_list("stack", number, process, thread, text, count, *addresses, copied)
+            yield json.dumps(("stack", number, process, thread, text, count, *addresses, copied))
         self._stacks.clear()
 
 
@@ -193,8 +194,9 @@ class _Sampler:
         """Read the samples so far, and forget which processes have a wanted name: it may change."""
         self._bpf.ring_buffer_consume()
         self._wanted.clear()
-        for number, capture in self._captures.items():
-            capture.print_stacks(number)
+        lines = [line for number, capture in self._captures.items() for line in capture.stacks(number)]
+        if lines:  # at once: each time, the agent's thread has to wake up
+            print("\n".join(lines), flush=True)  # noqa: T201 - printing is this program's interface
         self._bpf["copied"][0] = ctypes.c_uint64(0)
 
     def _add(self, _cpu: int, at: int, _size: int) -> None:

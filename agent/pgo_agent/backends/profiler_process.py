@@ -23,6 +23,7 @@ _END_SECONDS = 60.0
 _RESEND_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _MAX_MESSAGE_BYTES = 2000
+_READ_BYTES = 1 << 16  # at a time: as much as a pipe holds
 _log = EventLogger(__name__)
 
 
@@ -54,6 +55,7 @@ class ProfilerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
+                bufsize=_READ_BYTES,
                 env=self._environment,
                 pass_fds=self._inherited,
                 start_new_session=True,  # Ctrl-C goes to the agent only, which then stops the profiler

@@ -47,6 +47,8 @@ def _capture(options: argparse.Namespace) -> int:
             "cpu_seconds": cpu / 1e9,
             "duration_seconds": recording.duration / 1e9,
             "lost_stacks": recording.lost_stacks,
+            "stacks": recording.followed,
+            "cut_short": recording.cut_short,
         }
         print(json.dumps(summary, indent=2))
     return 0

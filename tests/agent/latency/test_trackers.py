@@ -26,8 +26,10 @@ from pgo_agent.latency import (
     tracker_backends,
 )
 
+from tests.agent import frameless
 from tests.agent.backends.test_backends import needs_root
 from tests.agent.busy import needs_gcc
+from tests.agent.frameless import NAPPING
 from tests.agent.latency.waiting import (
     MS,
     NAME,
@@ -131,6 +133,24 @@ def test_the_waiting_functions_are_found_with_their_delays(
 
 @pytest.mark.system("tc")
 @needs_root
+@pytest.mark.parametrize(("tracker", "threshold"), [("offcpu", "1ms"), ("syscall", "1ms"), ("wakeup", "0")])
+def test_a_wait_in_libc_has_all_of_its_callers(tmp_path: Path, tracker: str, threshold: str) -> None:
+    """The program has no frame pointers, and neither has libc."""
+    with (
+        frameless.running(frameless.build(tmp_path), "nap") as process,
+        tracking(tracker, {"threshold": threshold, "pids": [process.pid]}) as (_, recorder),
+    ):
+        wait_until(lambda: recorder.counts.as_json()["reported"] > 100)
+    counts = recorder.counts.as_json()
+    naps = sum(
+        sample.events
+        for sample in samples_of(recorder.profile())
+        if [name for name in sample.functions if name in {*NAPPING}] == NAPPING
+    )
+    assert naps > 0.95 * counts["reported"]
+    assert counts["cut_short"] < 0.05 * counts["reported"]
+
+
 def test_a_packet_that_waits_in_a_queue_is_its_senders(binary: Path) -> None:
     """The device sends 125 bytes in 1 ms; a timer's interrupt, in any thread, takes the next packet."""
     slow = 'ip link set lo up && tc qdisc add dev lo root tbf rate 1mbit burst 1600 latency 1s && exec "$@"'
