@@ -58,6 +58,7 @@ def test_what_the_profiler_saw_is_in_the_file(
     assert said["cpu_seconds"] == pytest.approx(sum(sample.value[1] for sample in profile.sample) / 1e9)
     assert sum(sample.value[0] for sample in profile.sample if not sample.location_id) == without_stack
     texts = [text.decode() for text in profile.string_table]
+    assert texts[profile.comment[0]].startswith(f"stacks: {said['stacks']}")
     assert functions <= {texts[function.name] for function in profile.function}
     labels = {texts[of.key]: texts[of.str] for sample in profile.sample for of in sample.label if of.str}
     assert labels["comm"] == name
