@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pgo_agent.backends.bcc_parts import can_copy, read_copy
 from pgo_agent.native import BY_CALL_FRAMES, BY_FRAME_POINTERS, MemoryMaps, Unwinder
 
+_MOST_FOLLOWED = 127  # addresses: the kernel's own bound, kernel.perf_event_max_stack
 _unwinder = Unwinder()
 _users, _lock = 0, threading.Lock()
 
@@ -56,12 +57,14 @@ def whole_stack(
 def continued(found: tuple[tuple[int, ...], bool], followed: Sequence[int]) -> tuple[tuple[int, ...], bool]:
     """Return what `unwind` found, with what the kernel followed beyond it by frame pointers, if any.
 
-    That is there if the stack is larger than its copy, but its functions have frame pointers.
+    That is there if the stack is larger than its copy, but its functions have frame pointers, as Go's have:
+    these lead to the start of the thread, unless there are more than the kernel follows.
     """
     addresses, is_whole = found
-    if not is_whole and addresses[-1] in followed:
-        addresses = (*addresses, *followed[followed.index(addresses[-1]) + 1 :])
-    return addresses, is_whole
+    if is_whole or addresses[-1] not in followed:
+        return found
+    beyond = followed[followed.index(addresses[-1]) + 1 :]
+    return (*addresses, *beyond), bool(beyond) and len(followed) < _MOST_FOLLOWED
 
 
 def can_unwind() -> bool:

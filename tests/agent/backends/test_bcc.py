@@ -173,8 +173,10 @@ def test_a_stack_that_is_larger_than_its_copy_goes_on_as_the_kernel_followed_it(
         # `work` has 512 bytes on the stack.
         small = sample(**own, **copied(found, 400), user=[leaf.address, *(of.address + 1 for of in callers)])
         kernel.happens(small)
-        (known,) = sampler(kernel, NAME[:15]).record(SECONDS, Event()).stacks
+        recording = sampler(kernel, NAME[:15]).record(SECONDS, Event())
+    (known,) = recording.stacks
     assert known.frames == whole.frames
+    assert recording.cut_short == 0
 
 
 def kept_processes() -> set[int]:
