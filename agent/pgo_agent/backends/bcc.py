@@ -26,7 +26,7 @@ from pgo_agent.backends.rights import missing_rights
 from pgo_agent.backends.whole_stacks import how_followed, unwinding, whole_stack
 from pgo_agent.errors import AgentError, ToolFailed
 from pgo_agent.logs import EventLogger
-from pgo_agent.native import MemoryMaps, Recording, Stack
+from pgo_agent.native import BY_CALL_FRAMES, MemoryMaps, Recording, Stack
 
 _log = EventLogger(__name__)
 _PROGRAM = Path(__file__).with_name("bcc_program.py")
@@ -181,12 +181,9 @@ class _Sampler:
                 del self._captures[number]
         samples = ((stack, count, count * request.period) for stack, count in capture.stacks())
         recording = Recording.from_samples(began, lasted, request.period, samples)
-        return replace(
-            recording,
-            lost_stacks=capture.lost_stacks,
-            followed=how_followed(),
-            cut_short=capture.cut_short,
-        )
+        followed = how_followed()
+        cut_short = capture.cut_short if followed == BY_CALL_FRAMES else None
+        return replace(recording, lost_stacks=capture.lost_stacks, followed=followed, cut_short=cut_short)
 
     def _run(self) -> None:
         try:
