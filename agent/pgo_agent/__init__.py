@@ -2,10 +2,10 @@
 
 The names in `__all__` are the public interface. `Collector` (`collector`) submits finished profiles:
 `endpoint` makes its requests, `retry` decides whether to send again, `trace` reports where the time goes.
-`ContinuousProfiler` (`profiler`) takes profiles on a schedule with a `StackSampler` (`stack_sampler`), and an
-`Outbox` (`outbox`) keeps them in a `DiskSpool` (`spool`) while the collector is away. `track` (`tracking`)
-measures how long parts of the program take. `profile_builder` builds all pprof messages, and `errors` has the
-tree of errors.
+`ContinuousProfiler` (`profiler`) takes profiles on a schedule with a `StackSampler` (`stack_sampler`), for
+which a process `beside` this one runs the program `stack_reader`, and an `Outbox` (`outbox`) keeps them in a
+`DiskSpool` (`spool`) while the collector is away. `track` (`tracking`) measures how long parts of the program
+take. `profile_builder` builds all pprof messages, and `errors` has the tree of errors.
 
 Inside: `native/` turns samples of native programs into pprof, `backends/` takes those samples with bcc, perf
 or bpftrace, `latency/` tracks where programs wait, `scrape/` pulls profiles from /debug/pprof, `serve/`

@@ -1,7 +1,8 @@
 """Sample the stacks of all Python threads, weighted by their CPU time, and write them as pprof.
 
-The code is in three parts: `StackSampler` keeps the time, `_Sampling` looks at the threads, and
-`python_profile` turns the counted stacks into a profile.
+`StackSampler` has them read from a process beside this one (`beside`), since a thread of this process sees
+the others only when they let go of the interpreter's lock. Where that can't be, `_Sampling` looks at the
+threads itself. `python_profile` turns the counted stacks into a profile.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
 from threading import Event, Thread
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Protocol
 
+from pgo_agent.beside import Function, NotReadable, ReaderBeside, Samples, Stack
 from pgo_agent.profile_builder import CPU_TYPES, ProfileBuilder
 
 _SECOND = 1_000_000_000
@@ -23,23 +24,14 @@ _SECOND = 1_000_000_000
 _MAX_FRAMES = 512
 
 
-class Function(NamedTuple):
-    """A function in its source file; `name` starts with the name of its module."""
-
-    name: str
-    file: str
-    start_line: int
-
-
-Stack = tuple[tuple[Function, int], ...]  # functions and line numbers, innermost first
-
-
 class StackSampler:
-    """Sample each Python thread once per 1/`rate` seconds of CPU time that it uses. Linux only.
+    """Sample each Python thread about once per 1/`rate` seconds of CPU time that it uses. Linux only.
 
-    The sampler looks at all threads `rate` times a second, from the thread that calls `sample`, which isn't
-    sampled itself. For a thread that has used less than 1/`rate` seconds of CPU time since its last sample,
-    such as one that sleeps, it reads only the clock. A stack keeps its 512 innermost frames.
+    A process beside this one reads the stacks of the threads that run, at random moments, `rate` times a
+    second. Where the system doesn't let it, a thread of this process looks at them instead: it sees a thread
+    only when that lets go of the interpreter's lock, so the time before a wait counts for the wait. The
+    profile's comment says which it was. The thread that calls `sample` isn't sampled. A stack keeps its 512
+    innermost frames.
     """
 
     def __init__(self, rate: float = 100.0) -> None:
@@ -49,7 +41,33 @@ class StackSampler:
 
     def sample(self, duration: float, until: Event) -> bytes:
         """Return a gzipped pprof CPU profile of `duration` seconds, as `Sampler` documents."""
+        try:
+            reader: Reader = ReaderBeside(self._period)
+        except NotReadable as reason:
+            reader = _ReaderInside(self._period, str(reason))
         began, start = time.time_ns(), time.monotonic_ns()
+        samples = reader.read(duration, until)
+        return python_profile(samples, began, time.monotonic_ns() - start, self._period, reader.comment)
+
+
+class Reader(Protocol):
+    """A way to sample the threads of this process."""
+
+    comment: str
+
+    def read(self, duration: float, until: Event) -> Samples:
+        """Return the stacks that were seen within `duration` seconds, or until `until` is set."""
+
+
+class _ReaderInside:
+    """Look at the threads from the thread that calls `read`."""
+
+    def __init__(self, period: int, reason: str) -> None:
+        self._period = period
+        self.comment = f"Python stacks: seen from inside the process, so waits count too much: {reason}"
+
+    def read(self, duration: float, until: Event) -> Samples:
+        start = time.monotonic_ns()
         sampling = _Sampling(self._period)
         end, due = start + int(duration * _SECOND), start
         while (now := time.monotonic_ns()) < end:
@@ -58,7 +76,7 @@ class StackSampler:
             if until.wait((min(due, end) - now) / _SECOND):
                 break
             sampling.look()
-        return python_profile(sampling.stacks(), began, time.monotonic_ns() - start, self._period)
+        return sampling.samples()
 
 
 class _Sampling:
@@ -87,11 +105,11 @@ class _Sampling:
                 self._counts[self._stack(frame)] += periods
             self._counted_ns[thread] = counted + periods * self._period
 
-    def stacks(self) -> dict[Stack, int]:
-        """Return how often each stack was sampled."""
+    def samples(self) -> Samples:
+        """Return how often each stack was sampled, and the CPU time for which it stands (ns)."""
         functions = self._functions
         return {
-            tuple((functions[code][1], line) for code, line in stack): count
+            tuple((functions[code][1], line) for code, line in stack): (count, count * self._period)
             for stack, count in self._counts.items()
         }
 
@@ -140,18 +158,17 @@ def _cpu_time(thread: Thread) -> int:
         return 0
 
 
-def python_profile(samples: Mapping[Stack, int], began: int, duration: int, period: int) -> bytes:
-    """Return stacks and their sample counts as a gzipped pprof profile.
+def python_profile(samples: Samples, began: int, duration: int, period: int, comment: str) -> bytes:
+    """Return stacks, their sample counts and their CPU times (ns) as a gzipped pprof profile.
 
     `began` is ns since 1970, `duration` is in ns, and `period` is the CPU time between two samples (ns).
     Locations have lines only, no addresses and no mappings.
     """
     builder = PythonProfileBuilder(CPU_TYPES)
     builder.set_times(began, duration, period)
-    for stack, count in samples.items():
-        builder.profile.sample.add(
-            value=[count, count * period], location_id=[builder.location(*frame) for frame in stack]
-        )
+    builder.profile.comment.append(builder.text(comment))
+    for stack, values in samples.items():
+        builder.profile.sample.add(value=values, location_id=[builder.location(*frame) for frame in stack])
     return builder.gzipped()
 
 

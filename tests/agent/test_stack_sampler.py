@@ -108,7 +108,7 @@ def test_the_header_and_the_values_are_those_of_a_cpu_profile() -> None:
     assert profile.period == 5_000_000
     assert before <= profile.time_nanos <= profile.time_nanos + profile.duration_nanos <= after
     assert profile.duration_nanos >= 1_000_000_000
-    assert all(sample.value[1] == sample.value[0] * profile.period > 0 for sample in profile.sample)
+    assert all(min(sample.value) > 0 for sample in profile.sample)
     assert 0 < sum(sample.value[1] for sample in profile.sample) <= cpu
 
 
