@@ -11,11 +11,12 @@ from pathlib import Path
 from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import add_collector, add_series, add_trace, read_key, trace_key
 from pgo_agent.errors import AgentError, NotReadable
-from pgo_agent.native import native_profile, read_branches, read_samples, recording_of
+from pgo_agent.native import native_profile, read_branches, read_samples, recording_of, with_stacks_told
 from pgo_agent.profile_builder import CPU_TYPES
 from pgo_agent.streams import say
 
 _FAILED = 2
+_MUCH = 0.1  # of stacks that are cut short
 
 
 def add_convert(convert: argparse.ArgumentParser) -> None:
@@ -51,8 +52,11 @@ def _convert(options: argparse.Namespace) -> int:
     samples = read_samples(path, event=event)
     if not samples:
         raise NotReadable(path, "it has no samples")
-    recording = recording_of(samples, _ended(path))
+    recording = with_stacks_told(recording_of(samples, _ended(path)), path)
     options.output.write_bytes(native_profile(recording))
+    count = sum(count for count, _ in recording.stacks.values())
+    if (recording.cut_short or 0) > _MUCH * count:
+        say(f"{next(recording.comments())}: record with --call-graph dwarf, of more bytes if you did")
     if recording.types != CPU_TYPES:
         name = recording.types[-1][0]
         label = shlex.quote(f"profile_name={name}")

@@ -16,7 +16,7 @@ from pgo_agent.native.external_tools import demangle, run_tool
 from pgo_agent.native.go_symbols import Symbols
 from pgo_agent.native.memory_maps import MemoryMaps
 from pgo_agent.native.perf_processes import PerfProcesses
-from pgo_agent.native.perf_script import read_samples, recording_of
+from pgo_agent.native.perf_script import read_samples, recording_of, with_stacks_told
 from pgo_agent.native.pprof import NativeProfileBuilder, function_names, native_profile
 from pgo_agent.native.recording import (
     BY_CALL_FRAMES,
@@ -51,4 +51,5 @@ __all__ = [
     "recording_of",
     "run_tool",
     "stacks_comment",
+    "with_stacks_told",
 ]

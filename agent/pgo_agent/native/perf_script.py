@@ -10,15 +10,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from pathlib import Path
 
 from pgo_agent.errors import NotReadable, ToolFailed
 from pgo_agent.native.external_tools import run_tool
-from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
+from pgo_agent.native.recording import (
+    BY_CALL_FRAMES,
+    BY_FRAME_POINTERS,
+    Frame,
+    Mapping,
+    Recording,
+    Stack,
+)
+from pgo_agent.native.unwinding import Unwinder
 from pgo_agent.profile_builder import CPU_TYPES
 
 # What perf prints of any recording: `-F` and the fields of a sample follow.
@@ -62,6 +70,8 @@ _KERNEL = "[kernel.kallsyms]"
 _KERNEL_STARTS = 1 << 63
 _ADDRESSES = 1 << 64
 _UNKNOWN = "[unknown]"
+# Functions that a thread begins with, in libraries without call frame information, too.
+_OUTERMOST = frozenset({"main", "_start", "start_thread", "clone", "clone3", "__clone", "__clone3"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +191,33 @@ def recording_of(samples: Sequence[Sample], ended: int) -> Recording:
         duration += period
     counted = ((sample.stack, 1, sample.period) for sample in samples)
     return Recording.from_samples(ended - duration, duration, period, counted, types)
+
+
+def with_stacks_told(recording: Recording, path: Path, perf: str = "perf") -> Recording:
+    """Return a recording of a file that says how its stacks were found, and how many are cut short.
+
+    Raises ToolFailed if perf is missing or can't read the file.
+    """
+    options = "\n".join(run_tool(perf, "evlist", "-v", "-i", path))
+    if "CALLCHAIN" not in options:
+        return recording
+    followed = BY_FRAME_POINTERS
+    if "STACK_USER" in options:
+        followed = BY_CALL_FRAMES
+    elif "CALL_STACK" in options:
+        followed = "by the CPU's records of calls"
+    with Unwinder() as unwinder:
+        is_start = cache(unwinder.is_start)
+        cut_short = sum(
+            count for stack, (count, _) in recording.stacks.items() if not _is_whole(stack, is_start)
+        )
+    return replace(recording, followed=followed, cut_short=cut_short)
+
+
+def _is_whole(stack: Stack, is_start: Callable[[Frame], bool]) -> bool:
+    """Return whether the frames in user space, if there are any, reach `main` or the start of the thread."""
+    user = [frame for frame in stack.frames if frame.address < _KERNEL_STARTS]
+    return not user or any(frame.symbol in _OUTERMOST for frame in user) or is_start(user[-1])
 
 
 def parse(lines: Iterable[str]) -> Iterator[Sample]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from operator import itemgetter
 from typing import BinaryIO
 
@@ -97,6 +98,9 @@ class Sampled:
 
 Event = Mapped | Named | Forked | Lost | Sampled
 
+_Waiting = tuple[int, int, int, bytes]
+_time_of: Callable[[_Waiting], int] = itemgetter(0)
+
 
 def events(stream: BinaryIO) -> Iterator[Event]:
     """Yield the events of a stream in order of time. Raises ValueError if it isn't perf's, or is cut off.
@@ -104,6 +108,13 @@ def events(stream: BinaryIO) -> Iterator[Event]:
     Each CPU has events of its own; those that perf has read by the end of a round are older than all that it
     reads from the round after the next on.
     """
+    try:
+        yield from _events(stream)
+    except struct.error as error:
+        raise ValueError("a stream of perf record with an event that is cut off") from error
+
+
+def _events(stream: BinaryIO) -> Iterator[Event]:
     magic, _ = struct.unpack("<8sQ", _part(stream, 16))
     if magic != _MAGIC:
         raise ValueError("not a stream of perf record")
@@ -118,25 +129,14 @@ def events(stream: BinaryIO) -> Iterator[Event]:
         elif type_ == _ROUND:
             waiting.sort(key=_time_of)
             done = bisect_right(waiting, seen, key=_time_of)
-            yield from _read(layout, waiting[:done])
+            yield from starmap(layout.read, waiting[:done])
             waiting, seen = waiting[done:], newest
         elif type_ in _READ and (type_ != _MAPPED or _is_executable(body)):
             time = layout.time(type_, body)
             newest = max(newest, time)
             waiting.append((time, type_, flags, body))
-    yield from _read(layout, sorted(waiting, key=_time_of))
-
-
-_Waiting = tuple[int, int, int, bytes]
-_time_of: Callable[[_Waiting], int] = itemgetter(0)
-
-
-def _read(layout: _Layout, waiting: Iterable[_Waiting]) -> Iterator[Event]:
-    try:
-        for _, type_, flags, body in waiting:
-            yield layout.read(type_, flags, body)
-    except struct.error as error:
-        raise ValueError("an event of perf that is cut off") from error
+    waiting.sort(key=_time_of)
+    yield from starmap(layout.read, waiting)
 
 
 def _part(stream: BinaryIO, size: int) -> bytes:
@@ -171,7 +171,7 @@ class _Layout:
             return 0
         return int(_WORD.unpack_from(body, at)[0])
 
-    def read(self, type_: int, flags: int, body: bytes) -> Event:
+    def read(self, _time: int, type_: int, flags: int, body: bytes) -> Event:
         """Return an event. Raises struct.error if it is cut off."""
         if type_ == _SAMPLE:
             return self._sampled(body)

@@ -25,7 +25,7 @@ from pgo_agent.errors import ToolFailed
 from pgo_agent.native.dwarf_expressions import STACK_VALUE, compute
 from pgo_agent.native.elf import candidate_paths
 from pgo_agent.native.memory_maps import Area, MemoryMaps
-from pgo_agent.native.recording import Mapping
+from pgo_agent.native.recording import Frame, Mapping
 from pgo_agent.native.unwind_rules import RBP, REGISTERS, RIP, RSP, CodeFile, Rule, RuleReader
 
 _MOST_FRAMES = 512
@@ -76,6 +76,17 @@ class Unwinder:
                 addresses, end = _follow(registers, stack, rules, lambda at: self._learn(pid, maps, at))
                 if end is not _NO_CODE or not self._has_another_map(pid, maps):
                     return addresses, end is _END
+
+    def is_start(self, frame: Frame) -> bool:
+        """Return whether the file of a frame, as it is here, says that threads start there."""
+        with self._lock:
+            self._forget_what_is_over()
+            mapping, reader = frame.mapping, self._ready()
+            file = reader and mapping and reader.file(Path(mapping.file), mapping.build_id)
+            if not (reader and mapping and file):
+                return False
+            rule = reader.rule(file, frame.address - mapping.start + mapping.offset)
+            return bool(rule and rule.is_end)
 
     def start(self) -> bool:
         """Start the process that reads call frame information; return False if there is an `obstacle`."""

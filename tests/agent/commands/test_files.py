@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
+from pprof_proto.profile_pb2 import Profile
 
 from tests.agent.forked import run_agent
 from tests.agent.serving import parsed
 from tests.agent.stand_ins.tools import use_stand_ins
+
+SORTS = """
+#include <stdlib.h>
+static volatile long sum;
+static int compare(const void *one, const void *other) {
+    for (int i = 0; i < 100; i++) sum += i;
+    return *(const int *)one - *(const int *)other;
+}
+int main(void) {
+    static int numbers[200000];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 200000; i++) numbers[i] = rand();
+        qsort(numbers, 200000, sizeof(int), compare);
+    }
+    return 0;
+}
+"""
+
+
+def comments_of(profile: Profile) -> list[str]:
+    return [profile.string_table[of].decode() for of in profile.comment]
 
 
 @pytest.mark.usefixtures("stand_ins")
@@ -23,7 +47,7 @@ def test_a_recording_becomes_a_profile_that_ends_when_the_file_does(tmp_path: Pa
     assert profile.time_nanos + profile.duration_nanos == 1_800_000_000 * 10**9
     assert profile.duration_nanos == 2_001_000_000 + 200_040
     counted = [sum(values) for values in zip(*(sample.value for sample in profile.sample), strict=True)]
-    assert counted == [8, 2 * (3 * 200_040 + 200_041)]
+    assert counted == [4, 3 * 200_040 + 200_041]
 
 
 def test_what_perf_does_not_understand_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -76,3 +100,35 @@ def test_a_recording_without_samples_is_refused(perf_prints: Path, tmp_path: Pat
         2,
         f"pgo-agent: {tmp_path / 'perf.data'}: it has no samples\n",
     )
+
+
+@pytest.mark.system("perf", "gcc")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ("-g",),
+            r"stacks: by frame pointers; \d+ of \d+ \(\S+ %\) cut short: record with --call-graph dwarf",
+        ),
+        (("--call-graph", "dwarf"), ""),
+    ],
+)
+def test_a_profile_says_how_its_stacks_were_found(
+    options: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    """The program has no frame pointers, and spends its time below a library's function that has none."""
+    source, binary = tmp_path / "sorts.c", tmp_path / "sorts"
+    source.write_text(SORTS)
+    subprocess.run(["gcc", "-O2", "-fomit-frame-pointer", "-s", "-o", binary, source], check=True)
+    recording, output = tmp_path / "perf.data", tmp_path / "cpu.pb.gz"
+    record = ["perf", "record", "-q", "-e", "cpu-clock:u", "--buildid-mmap", "--no-bpf-event", *options]
+    subprocess.run([*record, "-o", recording, binary], check=True)
+    done = run_agent(["convert", recording, "-o", output])
+    assert done.returncode == 0
+    assert re.match(said, done.stderr) if said else done.stderr == ""
+    (comment,) = comments_of(parsed(output.read_bytes()))
+    found = re.fullmatch(r"stacks: (by [a-z ]+); (\d+) of (\d+) \(\S+ %\) cut short", comment)
+    assert found
+    assert (found[1] == "by call frame information") == ("dwarf" in options)
+    if "dwarf" in options:
+        assert int(found[2]) <= 0.02 * int(found[3])
