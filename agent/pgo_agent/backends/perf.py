@@ -17,12 +17,10 @@ from typing import BinaryIO
 from pgo_agent.backends.backend import SamplingRequest
 from pgo_agent.backends.profiler_process import ProfilerProcess
 from pgo_agent.backends.rights import lacking, missing_rights
-from pgo_agent.backends.whole_stacks import can_unwind, unwind, unwinding
+from pgo_agent.backends.whole_stacks import can_unwind, how_unwound, unwind, unwinding
 from pgo_agent.errors import NotReadable, ToolFailed
 from pgo_agent.logs import EventLogger
 from pgo_agent.native import (
-    BY_CALL_FRAMES,
-    BY_FRAME_POINTERS,
     Elf,
     Frame,
     Mapping,
@@ -69,14 +67,16 @@ class Perf:
             with suppress(OSError):
                 fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, size)
         with unwinding(), ThreadPoolExecutor(1) as pool, os.fdopen(writing, "wb") as stream:
-            followed = _followed(request.frequency) if can_unwind() else ("-g",)
+            is_copied = can_unwind()
+            stacks = _copied(request.frequency) if is_copied else ("-g",)
             recording = pool.submit(_read, reading, request)
-            sampling = (self.program, *_RECORD, *followed, "-F", str(request.frequency))
+            sampling = (self.program, *_RECORD, *stacks, "-F", str(request.frequency))
             command = ("sh", "-c", _SWAPPED.format(stream=writing), "sh", *sampling)
             with ProfilerProcess(self.name, command, on_line=lambda _: None, inherited=(writing,)) as process:
                 stream.close()
                 began, lasted = process.run(duration, until, start=b"enable\n")
-            return replace(recording.result(), began=began, duration=lasted)
+            read = replace(recording.result(), began=began, duration=lasted, followed=how_unwound())
+            return read if is_copied else replace(read, cut_short=None)
 
     def obstacles(self) -> list[str]:
         """Return the obstacles, as `Backend` documents."""
@@ -90,7 +90,7 @@ class Perf:
         return found
 
 
-def _followed(frequency: int) -> tuple[str, ...]:
+def _copied(frequency: int) -> tuple[str, ...]:
     """Return the options by which perf copies the top of stacks."""
     copied = ("--call-graph", f"dwarf,{_COPIED_BYTES}")
     if lacking("CAP_IPC_LOCK"):  # perf takes as much memory as it may
@@ -110,20 +110,14 @@ def _read(stream: int, request: SamplingRequest) -> Recording:
     if reader.lost:
         _log.warning("samples lost", count=reader.lost)
     lost = sum(count for stack, (count, _) in recording.stacks.items() if not stack.frames)
-    followed = BY_CALL_FRAMES if reader.copies else BY_FRAME_POINTERS
-    return replace(
-        recording,
-        lost_stacks=lost,
-        followed=followed,
-        cut_short=reader.cut_short if reader.copies else None,
-    )
+    return replace(recording, lost_stacks=lost, cut_short=reader.cut_short)
 
 
 class _Reader:
-    """Reads samples of processes with these names; counts those lost, with a copied stack, and cut short."""
+    """Reads samples of processes with these names; counts those that are lost, or cut short."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.lost = self.copies = self.cut_short = 0
+        self.lost = self.cut_short = 0
         self._names = frozenset(names)
         self._processes = PerfProcesses(cache(_mapping_seen_by))
         self._frames: dict[tuple[str, tuple[int, ...], tuple[int, ...]], tuple[Frame, ...]] = {}
@@ -144,7 +138,6 @@ class _Reader:
         user = sample.user
         if sample.registers:
             user, is_whole = unwind(sample.pid, self._processes, sample.registers, sample.stack)
-            self.copies += 1
             self.cut_short += not is_whole
         key = self._processes.text(sample.pid), sample.kernel, user
         if key not in self._frames:

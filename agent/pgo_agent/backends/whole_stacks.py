@@ -36,6 +36,11 @@ def how_followed() -> str:
     """Return how callers are found here, for people."""
     if not can_copy():
         return f"{BY_FRAME_POINTERS}: programs without them need x86-64, and Linux 5.15 with BTF"
+    return how_unwound()
+
+
+def how_unwound() -> str:
+    """Return how callers are found where stacks can be copied, for people."""
     if _unwinder.obstacle:
         return f"{BY_FRAME_POINTERS}: for programs without them, {_unwinder.obstacle}"
     return BY_CALL_FRAMES

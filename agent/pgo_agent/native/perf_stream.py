@@ -103,8 +103,9 @@ _time_of: Callable[[_Waiting], int] = itemgetter(0)
 
 
 def events(stream: BinaryIO) -> Iterator[Event]:
-    """Yield the events of a stream in order of time. Raises ValueError if it isn't perf's, or is cut off.
+    """Yield the events of a stream in order of time; none if it is empty, as of a perf that is stopped early.
 
+    Raises ValueError if it isn't perf's, or is cut off.
     Each CPU has events of its own; those that perf has read by the end of a round are older than all that it
     reads from the round after the next on.
     """
@@ -115,8 +116,10 @@ def events(stream: BinaryIO) -> Iterator[Event]:
 
 
 def _events(stream: BinaryIO) -> Iterator[Event]:
-    magic, _ = struct.unpack("<8sQ", _part(stream, 16))
-    if magic != _MAGIC:
+    magic = stream.read(16)
+    if not magic:
+        return
+    if len(magic) != 16 or not magic.startswith(_MAGIC):
         raise ValueError("not a stream of perf record")
     layout = _Layout(0, 0)
     waiting: list[_Waiting] = []

@@ -94,7 +94,10 @@ class RuleReader:
         said = self._receive()
         if said is not True:
             self.close()
-            raise ToolFailed("libdw", str(said) if said else "its process does not answer")
+            reason = (
+                f"it is not installed (Debian's package: libdw1): {said}" if said else "it does not start"
+            )
+            raise ToolFailed("libdw", reason)
 
     def close(self) -> None:
         """End the process."""

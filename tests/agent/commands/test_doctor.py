@@ -133,7 +133,7 @@ def test_what_works_is_told_with_its_version_or_count() -> None:
     count = int(found.pop("processes")[1].removeprefix(f"{name}: "))
     assert count >= 1
     assert found == {
-        "perf": (True, "gives samples, with stacks"),
+        "perf": (True, "gives samples, with stacks by call frame information"),
         "bpftrace": (True, f"gives samples, with stacks {ONLY_FRAME_POINTERS}"),
         "symbols": (True, "llvm-symbolizer and llvm-cxxfilt, LLVM version 14.0.6"),
         "serve": (True, "pgo-agent serve is installed"),

@@ -24,7 +24,7 @@ _COPIED_BYTES = 16 << 10
 _PTRACE_SEIZE, _PTRACE_INTERRUPT, _PTRACE_GETREGS, _PTRACE_DETACH = 0x4206, 0x4207, 12, 17
 # Where the registers are in the kernel's user_regs_struct, in DWARF's order.
 _IN_DWARF_ORDER = (10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0, 16)
-_WAITING = "import select; print('waits', flush=True); select.select([], [], [])"
+_WAITING = "import signal; print('waits', flush=True); signal.pause()"
 
 
 def registers(rip: int, rsp: int, rbp: int = 0) -> list[int]:
@@ -140,9 +140,9 @@ def test_code_without_call_frame_information_is_followed_by_frame_pointers(
             assert unwinder.unwind(os.getpid(), maps, now, stack[:32]) == ([code[1]], False)
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), 0, 1 << 30])
-def test_what_is_no_code_has_no_callers(unwinder: Unwinder, pid: int) -> None:
-    maps = MemoryMaps()
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_what_is_no_code_has_no_callers(unwinder: Unwinder, *, has_ended: bool) -> None:
+    maps, pid = MemoryMaps(), 1 << 30 if has_ended else os.getpid()
     maps.read(pid)
     now = registers(rip=0x10, rsp=(1 << 64) - 8, rbp=(1 << 64) - 8)
     assert unwinder.unwind(pid, maps, now, b"\x01" * 100) == ([0x10], False)
@@ -238,3 +238,21 @@ def test_expressions_compute_as_dwarf_says() -> None:
     for wrong in ((0x28, 0, 0),), ((0x06, 0, 0),), ((0x92, 99, 0),), ((0x14, 0, 0),), ():
         with pytest.raises((ValueError, IndexError)):
             compute(wrong, now, 0, words.__getitem__)
+
+
+def test_what_keeps_it_from_reading_files_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without libdw, frame pointers are followed."""
+    without = tmp_path / "cfi_program.py"
+    said = "libdw.so.1: cannot open shared object file"
+    without.write_text(f"import os, socket\nsocket.socket(fileno=os.dup(0)).send(b'\"{said}\"')\n")
+    monkeypatch.setattr("pgo_agent.native.unwind_rules._PROGRAM", without)
+    path = tmp_path / "code"
+    path.write_bytes(bytes(4096))
+    with Unwinder() as unwinder, mapped(path) as (maps, code):
+        assert not unwinder.start()
+        assert unwinder.obstacle == f"libdw: it is not installed (Debian's package: libdw1): {said}"
+        now = registers(code[1], 0x7000, 0x7000)
+        assert unwinder.unwind(os.getpid(), maps, now, struct.pack("<2Q", 0, code[9])) == (
+            [code[1], code[9]],
+            True,
+        )

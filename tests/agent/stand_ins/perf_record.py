@@ -56,9 +56,9 @@ def main() -> None:
     """Begin when told, and end by SIGINT."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.stdin.readline()
-    os.write(3, b"ack\n")
     sys.stdout.buffer.write(b"".join(stream()))
     sys.stdout.buffer.flush()
+    os.write(3, b"ack\n")
     signal.pause()
 
 
