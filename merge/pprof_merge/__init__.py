@@ -5,19 +5,20 @@
     merged = merge(map(decode, bodies))  # bodies: bytes of pprof profiles, gzip or bare protobuf
     FORMATS["go"].write(merged)          # bytes for `go build -pgo`
 
-The names in `__all__` are what most programs need. Six rooms publish more, each in the `__all__` of its door:
+The names in `__all__` are what most programs need. Seven rooms publish more, each in the `__all__` of its door:
 
 - `pprof_merge.codec`: checks of many profiles at once, and output piece by piece
 - `pprof_merge.merging`: weights, compatibility, and what a collection has read, to be saved
 - `pprof_merge.analysis`: top table, diff, flame graph, latencies, report, rules
 - `pprof_merge.formats`: what a format is
 - `pprof_merge.binary`: a program beside its profile, for LLVM
+- `pprof_merge.symbols`: the names of a program's functions, for a profile that has none
 - `pprof_merge.heap`, `pprof_merge.arrays`, `pprof_merge.streams`: glibc's heap, the types of NumPy's arrays,
   and the standard streams of a command
 
 Everything else may change. The folders, each of which imports only from those before it: `columns` (flat
-arrays), `profile` (one profile as columns), `codec`, `merging`, `analysis`, `formats`, `binary` and `command`
-(the command `pprof-merge`).
+arrays), `profile` (one profile as columns), `codec`, `merging`, `analysis`, `formats`, `binary`, `symbols`
+and `command` (the command `pprof-merge`).
 
 Used by all of them: `errors`, `limits` (of inputs), `budget` (of outputs), `heap`, `streams` and
 `arrays`; `compiled` says whether the engine is compiled, and `lazy` imports what needs NumPy on its first

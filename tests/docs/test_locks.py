@@ -48,7 +48,7 @@ def test_serving_needs_the_collectors_packages_and_what_installs_it_editable() -
     serve = locked("requirements/serve.txt")
     # The extras are in the image, and not in what `make serve` installs.
     more = {pin.partition("==")[0] for pin in needed.keys() - serve.keys()}
-    of_binary = {"capstone", "highspy", "pyelftools"}
+    of_binary = {"capstone", "cffi", "highspy", "milksnake", "pycparser", "pyelftools", "symbolic"}
     of_traces = "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"
     of_catalog = "psycopg", "psycopg-binary"
     of_windows = {"tzdata"}  # which psycopg needs there only

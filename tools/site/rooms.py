@@ -51,7 +51,7 @@ FLOORS: Mapping[str, Floors] = {
         {"merging": "dictionary, sums, weights"},
         {"analysis": "top, diff, flame graph, report, rules"},
         {"formats": "pprof, go, folded, speedscope, json, llvm"},
-        {"binary": "a program's blocks, for llvm"},
+        {"binary": "a program's blocks, for llvm", "symbols": "names for addresses"},
         {"command": "pprof-merge"},
     ),
 }

@@ -33,6 +33,7 @@ _BAD_INPUT = 2
 # Columns of a profile are smaller. Those of all profiles grow by being copied, and old ones are given back.
 _KEPT_BLOCK = 8 << 20
 _COLUMNS = 80  # of a terminal that has no width
+_MOST_TOLD = 5  # build ids in a message
 _INTERRUPTED = 130  # what shells give for SIGINT
 
 
@@ -66,6 +67,16 @@ def parser() -> argparse.ArgumentParser:
         "--binary",
         metavar="PROGRAM",
         help="for the format llvm: the program that was profiled, with debug lines, for better counts",
+    )
+    described.add_argument(
+        "--symbolize",
+        metavar="PROGRAM",
+        action="append",
+        default=[],
+        help=(
+            "name the functions of a program that was profiled without its symbols, by a copy of it that"
+            " has them; may be repeated, also for libraries"
+        ),
     )
     described.add_argument(
         "--rules",
@@ -187,7 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         batch = collect(options.files, options.jobs, every_label=options.sample_labels == "all")
         _check_weighable(options.files, batch, weighting)
         depth = None if rules else wanted.depth  # rules match in whole stacks
-        merged = _ruled(_merged(batch, options, weighting, depth, rules), rules)
+        merged = _named(_merged(batch, options, weighting, depth, rules), options.symbolize)
+        merged = _ruled(merged, rules)
         formatted = _formatted if options.binary is None else partial(_with_binary, options.binary)
         write(options.output, formatted(merged, wanted))
     except (BadInputError, ProfileError) as error:
@@ -244,6 +256,45 @@ def _merged(
             binary=options.binary,
         )
     return collection.merge(weighting=weighting, depth=depth, times=times)
+
+
+def _named(merged: Profile, programs: Sequence[str]) -> Profile:
+    """Return the merge with the names that programs know. Raises BadInputError."""
+    if not programs:
+        return merged
+    from pathlib import Path  # noqa: PLC0415 - as below
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - as below
+
+    from pprof_merge.symbols import SymbolTable, with_names, write_table  # noqa: PLC0415 - imports NumPy
+
+    tables = {}
+    with TemporaryDirectory(prefix="pprof-merge-") as folder:
+        for number, program in enumerate(programs):
+            table = Path(folder) / str(number)
+            try:
+                with table.open("wb") as file:
+                    build_id = write_table(Path(program), file)
+                _check_known(program, build_id, merged)
+                tables[build_id] = SymbolTable.open(table)
+            except ModuleNotFoundError as error:
+                raise BadInputError(
+                    f"--symbolize needs {error.name}: pip install 'pprof-merge[binary]'"
+                ) from None
+            except BinaryInvalid as error:
+                raise BadInputError(f"--symbolize {program}: {error}") from error
+            except OSError as error:
+                raise BadInputError(f"--symbolize {program}: {error.strerror}") from error
+        return with_names(merged, tables)
+
+
+def _check_known(program: str, build_id: str, merged: Profile) -> None:
+    """Raise BadInputError if no mapping of the merge is of a program."""
+    known = {merged.strings[row].decode(errors="replace") for row in merged.mappings.build_id.tolist()} - {""}
+    if build_id not in known:
+        of = ", ".join(sorted(known)[:_MOST_TOLD]) or "none"
+        raise BadInputError(
+            f"--symbolize {program}: its build id is {build_id}, and those in the profiles are: {of}"
+        )
 
 
 def _ruled(merged: Profile, rules: Rules | None) -> Profile:

@@ -1,0 +1,196 @@
+"""Names from programs: those that llvm-symbolizer has, for all addresses, and profiles that get them."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from os.path import normpath
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+from pprof_merge import decode, encode
+from pprof_merge.binary.elf import Binary
+from pprof_merge.errors import BinaryInvalid
+from pprof_merge.limits import BinaryLimits
+from pprof_merge.symbols import SymbolTable, with_names, write_table
+from pprof_proto.profile_pb2 import Profile
+
+from tests.merge.binary.program import sampled
+from tests.merge.command.installed import pprof_merge
+
+_C = """
+#include <stdlib.h>
+static int compare(const void *one, const void *two) { return *(int *)one - *(int *)two; }
+static inline unsigned mix(unsigned x) { return x * 1664525u + 1013904223u; }
+static inline unsigned twice(unsigned x) { return mix(mix(x)) ^ mix(x + 1); }
+__attribute__((noinline)) static unsigned work(int *all, int n) {
+    unsigned sum = 0;
+    for (int i = 0; i < n; i++)
+        all[i] = (int)(sum += twice(i));
+    qsort(all, n, sizeof(int), compare);
+    return sum;
+}
+int main(void) {
+    int all[100];
+    return (int)work(all, 100) & 1;
+}
+"""
+_RUST = """
+use std::collections::HashMap;
+fn main() {
+    let mut words: HashMap<String, Vec<u64>> = HashMap::new();
+    for i in 0..1000u64 {
+        words.entry(format!("{}", i % 17)).or_default().push(i);
+    }
+    let mut sums: Vec<_> = words.into_iter().map(|(k, v)| (k, v.iter().sum::<u64>())).collect();
+    sums.sort();
+    println!("{:?}", sums);
+}
+"""
+_COMPILERS = {
+    "c": ("clang", "-O2", "-g", "-Wl,--build-id=sha1", "-o"),
+    "rs": ("rustc", "-O", "-g", "-C", "link-arg=-Wl,--build-id=sha1", "-o"),
+}
+pytestmark = pytest.mark.system("clang", "llvm-symbolizer", "strip")
+
+
+@pytest.fixture(scope="module", params=["c", pytest.param("rs", marks=pytest.mark.system("rustc", "cc"))])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, language = tmp_path_factory.mktemp("program"), request.param
+    source = folder / f"work.{language}"
+    source.write_text({"c": _C, "rs": _RUST}[language])
+    subprocess.run([*_COMPILERS[language], folder / "work", source], check=True, cwd=folder)
+    return folder / "work"
+
+
+def table_of(program: Path) -> SymbolTable:
+    file = program.with_suffix(".symbols")
+    with file.open("wb") as to:
+        build_id = write_table(program, to)
+    table = SymbolTable.open(file)
+    assert table.build_id == build_id
+    return table
+
+
+def functions(program: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield the name, the address and the size of each function."""
+    with program.open("rb") as file:
+        table = ELFFile(file).get_section_by_name(".symtab")
+        assert isinstance(table, SymbolTableSection)
+        for symbol in table.iter_symbols():
+            if symbol["st_info"]["type"] == "STT_FUNC":
+                yield symbol.name, symbol["st_value"], symbol["st_size"]
+
+
+def starts(program: Path) -> list[int]:
+    """Return the addresses of the functions of some size."""
+    return sorted({start for _, start, size in functions(program) if size > 8})
+
+
+def aliases(program: Path) -> dict[str, set[str]]:
+    """Return the names of the functions that have the same code, by each of them."""
+    by_address = defaultdict[int, set[str]](set)
+    for name, start, _ in functions(program):
+        by_address[start].add(name)
+    return {name: names for names in by_address.values() for name in names}
+
+
+def llvm_frames(program: Path, addresses: list[int]) -> Iterator[list[tuple[str, str, int]]]:
+    """Yield the frames that llvm-symbolizer has at each address."""
+    asked = "".join(f"{address:#x}\n" for address in addresses)
+    command = ["llvm-symbolizer", f"--obj={program}", "--no-demangle", "--output-style=JSON"]
+    said = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
+    for line in said.stdout.splitlines():
+        frames = json.loads(line)["Symbol"]
+        yield [
+            (one["FunctionName"], one["FileName"] and normpath(one["FileName"]), one["Line"])
+            for one in frames
+        ]
+
+
+def test_all_places_have_the_names_that_llvm_has(program: Path) -> None:
+    binary, table, same = Binary.at(str(program), BinaryLimits()), table_of(program), aliases(program)
+    places = [
+        (offset + address - start, address)
+        for offset, start, size in binary.segments
+        for address in range(start, start + size)
+        if binary.function(address)
+    ]
+    random.Random(1).shuffle(places)  # noqa: S311 - no secret
+    chosen = places[:20_000]
+    n_inlined = 0
+    for (place, address), wanted in zip(
+        chosen, llvm_frames(program, [each for _, each in chosen]), strict=True
+    ):
+        found = table.frames(place)
+        # Without a line, llvm-symbolizer may name the unit that was compiled as the file.
+        assert [(one.file * bool(one.line), one.line) for one in found] == [
+            (file * bool(line), line) for _, file, line in wanted
+        ], hex(address)
+        for one, other in zip(found, wanted, strict=True):
+            assert one.name in same.get(other[0], {other[0]}), hex(address)
+        n_inlined += len(found) > 1
+    assert n_inlined > 20
+
+
+def test_a_profile_of_the_stripped_program_gets_its_names(program: Path, tmp_path: Path) -> None:
+    binary, table = Binary.at(str(program), BinaryLimits()), table_of(program)
+    counts = {start + 4: number + 1 for number, start in enumerate(starts(program))}
+    profile = sampled(binary, counts)
+    named = with_names(decode(profile), {binary.build_id: table})
+    seen = Profile.FromString(encode(named))
+    by_id = {each.id: each for each in seen.function}
+    locations = {each.id: each for each in seen.location}
+    assert len(seen.sample) == len(counts)
+    for sample in seen.sample:
+        (address,) = [each for each, count in counts.items() if count == sample.value[0]]
+        lines = locations[sample.location_id[0]].line
+        found = [(seen.string_table[by_id[line.function_id].name].decode(), line.line) for line in lines]
+        offset, start, _ = next(each for each in binary.segments if each[1] <= address < each[1] + each[2])
+        assert found == [(frame.name, frame.line) for frame in table.frames(address - start + offset)]
+    (mapping,) = seen.mapping
+    assert (mapping.has_functions, mapping.has_filenames, mapping.has_line_numbers) == (True, True, True)
+
+    stripped, file, out = tmp_path / "stripped", tmp_path / "cpu.pb", tmp_path / "named.pb.gz"
+    subprocess.run(["strip", "-o", stripped, program], check=True)
+    file.write_bytes(profile)
+    assert pprof_merge("-o", out, "--symbolize", program, file).returncode == 0
+    assert encode(decode(out.read_bytes())) == encode(named)
+    assert pprof_merge("-o", out, "--symbolize", stripped, file).returncode == 0
+    assert not any(
+        location.line for location in Profile.FromString(encode(decode(out.read_bytes()))).location
+    )
+    file.write_bytes(sampled(binary, counts, "abcd"))
+    refused = pprof_merge("-o", out, "--symbolize", program, file)
+    assert (refused.returncode, b"those in the profiles are: abcd" in refused.stderr) == (2, True)
+
+
+def test_what_has_names_or_is_of_another_program_stays_as_it_is(program: Path) -> None:
+    binary, table = Binary.at(str(program), BinaryLimits()), table_of(program)
+    profile = decode(sampled(binary, {starts(program)[0] + 4: 7}))
+    assert with_names(profile, {}) is profile
+    assert with_names(profile, {"abcd": table}) is profile
+    named = with_names(profile, {binary.build_id: table})
+    assert with_names(named, {binary.build_id: table}) is named
+
+
+@pytest.mark.system("objcopy")
+def test_debug_information_by_itself_is_refused_by_what_it_is(program: Path, tmp_path: Path) -> None:
+    subprocess.run(["objcopy", "--only-keep-debug", program, tmp_path / "debug"], check=True)
+    with (tmp_path / "table").open("wb") as to, pytest.raises(BinaryInvalid, match="debug information only"):
+        write_table(tmp_path / "debug", to)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(80), b"MZ" * 100])
+def test_what_is_no_program_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "program").write_bytes(content)
+    with (tmp_path / "table").open("wb") as to, pytest.raises(BinaryInvalid):
+        write_table(tmp_path / "program", to)
+    (tmp_path / "table").write_bytes(content)
+    with pytest.raises((BinaryInvalid, OSError)):
+        SymbolTable.open(tmp_path / "table")
