@@ -5,7 +5,7 @@
     merged = merge(map(decode, bodies))  # bodies: bytes of pprof profiles, gzip or bare protobuf
     FORMATS["go"].write(merged)          # bytes for `go build -pgo`
 
-The names in `__all__` are what most programs need. Seven rooms publish more, each in the `__all__` of its door:
+The names in `__all__` are what most programs need. Seven rooms publish more, in the `__all__` of their doors:
 
 - `pprof_merge.codec`: checks of many profiles at once, and output piece by piece
 - `pprof_merge.merging`: weights, compatibility, and what a collection has read, to be saved
