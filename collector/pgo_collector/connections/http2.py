@@ -58,6 +58,8 @@ _NO_LAST_STREAM: Final = (1 << 31) - 1
 # unread data resets it, and the client may lose the reason.
 _ENDING_SECONDS: Final = 5.0
 _MOST_DROPPED_BYTES: Final = 64 << 20
+# How much is dropped of what still arrives on a stream that is answered.
+_MOST_DROPPED_OF_STREAM: Final = 1 << 20
 
 
 class StreamLost(Exception):
@@ -142,6 +144,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._limits = port.limits
         self._http2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self._streams: dict[int, Stream] = {}
+        self._dropped: dict[int, int] = {}  # bytes, by the numbers of streams that are answered, not ended
         self._unread = bytearray()
         self._has_begun = self._is_greeted = self._is_leaving = self._has_ended = False
         self._is_cut = self._is_unread = False
@@ -316,15 +319,12 @@ class Http2Connection(asyncio.BufferedProtocol):
                 self._stop_timer("idle")
                 stream = self._streams[event.stream_id] = Stream(self, event.stream_id, event.headers)
                 self._port.serve(stream)
-            case DataReceived() if stream:
-                stream.chunks.append((event.data, event.flow_controlled_length))
-                stream.arrived.set()
-            case StreamEnded() if stream:
-                stream.has_ended = True
-                stream.arrived.set()
-            case StreamReset() if stream:
-                self._lose(stream)
-                self._wait_if_idle()
+            case DataReceived() | StreamEnded() | StreamReset() if stream:
+                self._take_part(stream, event)
+            case DataReceived():
+                self._drop(event.stream_id, event.flow_controlled_length)
+            case StreamEnded() | StreamReset():
+                self._dropped.pop(event.stream_id, None)
             case RemoteSettingsChanged() if not self._is_greeted:
                 self._is_greeted = True
                 self._wait_if_idle()
@@ -333,6 +333,18 @@ class Http2Connection(asyncio.BufferedProtocol):
                     self._send_rest(stream)
             case ConnectionTerminated():
                 self._end()
+
+    def _take_part(self, stream: Stream, event: DataReceived | StreamEnded | StreamReset) -> None:
+        match event:
+            case DataReceived():
+                stream.chunks.append((event.data, event.flow_controlled_length))
+                stream.arrived.set()
+            case StreamEnded():
+                stream.has_ended = True
+                stream.arrived.set()
+            case StreamReset():
+                self._lose(stream)
+                self._wait_if_idle()
 
     def _send_rest(self, stream: Stream) -> None:
         """Send as much of the answer as the client has room for, and the trailers after all of it."""
@@ -352,12 +364,23 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._finish(stream)
 
     def _finish(self, stream: Stream) -> None:
-        """Forget a stream that is answered. What the client still sends of it is dropped."""
+        """Forget a stream that is answered. What the client still sends of it is dropped.
+
+        It isn't reset: to what was on its way then, h2 would answer with errors, which proxies pass on.
+        """
         if not stream.has_ended:
-            self._http2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
+            self._dropped[stream.number] = 0
         self._lose(stream)
         self._allow(_FRAMES_PER_CALL)
         self._wait_if_idle()
+
+    def _drop(self, number: int, size: int) -> None:
+        """Drop what a client sends of an answered stream; of one that sends much, take no more."""
+        self._http2.acknowledge_received_data(size, number)
+        self._dropped[number] += size
+        if self._dropped[number] > _MOST_DROPPED_OF_STREAM:
+            del self._dropped[number]
+            self._http2.reset_stream(number, ErrorCodes.NO_ERROR)
 
     def _lose(self, stream: Stream) -> None:
         del self._streams[stream.number]

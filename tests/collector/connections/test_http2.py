@@ -13,6 +13,7 @@ from h2.events import (
     ConnectionTerminated,
     DataReceived,
     Event,
+    PingAckReceived,
     SettingsAcknowledged,
     StreamEnded,
     StreamReset,
@@ -83,8 +84,9 @@ class _Client:
 class _Echo:
     """A port whose requests are answered with their body, or with what they ask for."""
 
-    def __init__(self, limits: Http2Limits = _LIMITS) -> None:
+    def __init__(self, limits: Http2Limits = _LIMITS, *, answers_at_once: bool = False) -> None:
         self.port = Port(limits, Turns(), self._begin)
+        self._answers_at_once = answers_at_once
         self.streams: list[Stream] = []
         self.lost = 0
         self.may_answer = asyncio.Event()
@@ -96,6 +98,9 @@ class _Echo:
     def _begin(self, stream: Stream) -> None:
         self.streams.append(stream)
         self._began.set()
+        if self._answers_at_once:
+            stream.answer(_OK)
+            return
         task = asyncio.create_task(self._answer(stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -249,6 +254,34 @@ def test_a_call_that_is_given_up_is_lost_for_who_reads_it() -> None:
             await echo.has_begun(3)
             await client.close()
         assert echo.lost == 2
+
+    asyncio.run(run())
+
+
+def test_what_follows_an_answer_is_dropped_and_is_no_error() -> None:
+    async def run() -> None:
+        echo = _Echo(answers_at_once=True)
+        async with echo.running() as connect:
+            client = await connect()
+            for number, size in ((1, 30_000), (3, 30_000)):
+                client.http2.send_headers(number, _HEAD)
+                for _ in range(size // 10_000):
+                    client.http2.send_data(number, bytes(10_000))
+                await client.send()
+            while len([event for event in client.events if isinstance(event, StreamEnded)]) < 2:
+                assert await client.receive()
+            client.http2.send_data(1, b"", end_stream=True)
+            client.http2.ping(b"still up")
+            await client.send()
+            await client.receive_until(PingAckReceived)
+            assert not [event for event in client.events if isinstance(event, StreamReset)]
+            while not any(isinstance(event, StreamReset) for event in client.events):
+                if room := min(client.http2.local_flow_control_window(3), 16_000):
+                    client.http2.send_data(3, bytes(room))
+                    await client.send()
+                else:
+                    assert await client.receive()
+            await client.close()
 
     asyncio.run(run())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import queue
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +26,23 @@ from tests.server import Server
 
 pytestmark = pytest.mark.any_store
 
+_NGINX = """
+worker_processes 1;
+daemon off;
+pid {folder}/pid;
+error_log {folder}/errors info;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/bodies;
+    client_max_body_size 0;
+    upstream collector {{ server {to}; keepalive 4; }}
+    server {{
+        listen {address} http2;
+        location / {{ grpc_pass grpc://collector; }}
+    }}
+}}
+"""
 METHOD = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
 
@@ -170,6 +189,34 @@ def test_a_call_that_its_client_gives_up_is_no_request(server: Server) -> None:
         if 499 in {line["status"] for line in server.events("request")}:
             return
     pytest.fail(str(server.events("request")))
+
+
+@pytest.mark.system("nginx")
+def test_calls_behind_nginx_have_the_same_answers(server: Server, tmp_path: Path) -> None:
+    to = server.wait_for_log("listening for gRPC")["address"]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    (tmp_path / "nginx.conf").write_text(_NGINX.format(folder=tmp_path, address=address, to=to))
+    with subprocess.Popen(["nginx", "-c", tmp_path / "nginx.conf"]) as nginx:
+        try:
+            with grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]) as channel:
+                made: Any = channel.unary_unary(METHOD)
+
+                def code(body: bytes, key: tuple[tuple[str, str], ...] = KEY) -> grpc.StatusCode:
+                    try:
+                        made(body, metadata=key, timeout=PATIENCE_SECONDS, wait_for_ready=True)
+                    except grpc.RpcError as error:
+                        return error.code()
+                    return grpc.StatusCode.OK
+
+                for count in range(1, 20):
+                    body = of_stack("x" * 1000 * count, "behind-nginx", count)
+                    assert code(body) == grpc.StatusCode.OK
+                    assert code(body, ()) == grpc.StatusCode.UNAUTHENTICATED
+                assert code(bytes(9 << 20)) == grpc.StatusCode.INVALID_ARGUMENT
+        finally:
+            nginx.terminate()
+    assert "upstream rejected" not in (tmp_path / "errors").read_text()
 
 
 def test_an_address_in_use_ends_the_start(server: Server, tmp_path: Path) -> None:
