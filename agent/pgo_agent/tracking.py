@@ -18,8 +18,9 @@ from contextlib import suppress
 from types import FrameType
 from typing import ParamSpec, Self, TypeVar, cast
 
+from pgo_agent.beside import Function, Stack
 from pgo_agent.profile_builder import DELAY_TYPES
-from pgo_agent.stack_sampler import Function, PythonProfileBuilder, Stack, stack_of
+from pgo_agent.stack_sampler import PythonProfileBuilder, stack_of
 
 _SECOND = 1_000_000_000
 _MOST_UNCOUNTED = 1024
