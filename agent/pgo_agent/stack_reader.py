@@ -35,7 +35,7 @@ _MAX_THREADS = 10_000
 # In seconds: how lately a thread must have run; when a look is too late; how long to do without one.
 _MOMENT, _LATE, _PATIENCE = 0.0003, 0.001, 1.0
 _MAX_LENGTH = 1 << 20  # of a name or a table of lines, in bytes
-_LOOKS_PER_CODE = 100  # after so many, a code is read again: another may have its address
+_LOOKS_PER_CODE = 100  # after so many, codes and threads are read again: an address may have another
 
 Place = tuple[str, str, int, int]  # file, qualified name, first line, line
 Stack = tuple[Place, ...]  # innermost first
@@ -256,7 +256,10 @@ class Stacks:
         linetable = self._memory.read(table + bytes.__basicsize__ - 1, self._length(table))
         first_line = int.from_bytes(self._memory.read(address + layout.first_line, 4), "little")
         name = self._text(live(address + layout.qualname))
-        return Code(file, name, first_line, linetable, address + layout.instructions)
+        try:
+            return Code(file, name, first_line, linetable, address + layout.instructions)
+        except (OverflowError, TypeError, ValueError) as error:  # it was changed while it was read
+            raise OSError("not a code") from error
 
     def _length(self, address: int) -> int:
         length = self._memory.live(address + self._layout.length)
@@ -276,15 +279,14 @@ class Stacks:
 class Clock:
     """The CPU time of a thread, and what the thread does. Raises OSError if it has ended."""
 
-    def __init__(self, pid: int, native_id: int) -> None:
+    def __init__(self, pid: int, native_id: int, counted: int) -> None:
+        """Take a thread whose first `counted` ns of CPU time don't count."""
         task = f"/proc/{pid}/task/{native_id}"
-        if not os.path.exists(task):  # noqa: PTH110 - pathlib takes longer to import than the rest
-            task = f"/proc/{pid}/task/{pid}"  # a forked child's only thread kept the id that it had before
         self._times = os.open(f"{task}/schedstat", os.O_RDONLY)
         self._status = os.open(f"{task}/status", os.O_RDONLY)
         self._read = b""
-        self._counted = self._begun = 0
-        self.owed = 0
+        self._counted, self._begun = counted, 0
+        self.owed, self.ended = 0, False
 
     def close(self) -> None:
         """Close its files."""
@@ -295,7 +297,8 @@ class Clock:
         """Add the CPU time (ns) since the last call to `owed`, and return whether there was any."""
         try:
             times = os.pread(self._times, 64, 0)
-        except ProcessLookupError:  # it has ended
+        except ProcessLookupError:
+            self.ended = True
             return False
         if times == self._read:
             return False
@@ -329,21 +332,20 @@ class Sampling:
         self._clocks: dict[int, Clock] = {}
         self._looks, self._looked = 0, 0.0
         self.counts: defaultdict[Stack, list[int]] = defaultdict(lambda: [0, 0])
-        self._threads: list[tuple[int, int, Clock]] = []
+        self._used_before = self._used()
+        self._forked = self._forked_thread()
         self._listed: list[int] = []  # the newest thread of each interpreter, when they were listed
-        self._list_threads()
-        for clock in self._clocks.values():
-            clock.advance()
-            clock.owed = 0  # it was used before
+        self._threads: list[tuple[int, int, Clock]] = []  # the lock's holder, the thread, and its clock
 
     def look(self) -> None:
         """Count the stacks of the threads that run."""
         newest = [self._newest(interpreter) for interpreter in self._interpreters]
+        if self._looks % _LOOKS_PER_CODE == 0:
+            self._stacks.forget()
+            self._listed = []
         if newest != self._listed:
             self._list_threads()
             self._listed = newest
-        if self._looks % _LOOKS_PER_CODE == 0:
-            self._stacks.forget()
         self._looks += 1
         for clock, stack in self._running():
             if clock.owed:  # if not, Linux counts it later
@@ -381,35 +383,63 @@ class Sampling:
                         yield clock, stack
 
     def _list_threads(self) -> None:
-        """Note each thread: the address of its lock's holder, its own, and its clock."""
+        """Note the threads and their clocks. Some may be missed if others begin or end meanwhile."""
+        self._threads.clear()
+        for lock, thread, native_id in self._known_threads():
+            with suppress(OSError):  # it has ended
+                self._threads.append((lock, thread, self._clock(native_id)))
+        listed = {id(clock) for _, _, clock in self._threads}
+        for native_id, clock in [*self._clocks.items()]:
+            if id(clock) not in listed:
+                clock.advance()
+                if clock.ended:
+                    self._clocks.pop(native_id).close()
+
+    def _clock(self, native_id: int) -> Clock:
+        clock = self._clocks.get(native_id)
+        if clock is None or clock.ended:
+            number = self._pid if native_id == self._forked else native_id
+            new = Clock(self._pid, number, self._used_before.pop(number, 0))
+            if clock is not None:
+                clock.close()
+            clock = self._clocks[native_id] = new
+        return clock
+
+    def _used(self) -> dict[int, int]:
+        """Return the CPU time (ns) of each thread until now, by Linux's number of it."""
+        used: dict[int, int] = {}
+        for task in os.listdir(f"/proc/{self._pid}/task"):  # noqa: PTH208 - pathlib takes longer to import
+            with suppress(OSError), open(f"/proc/{self._pid}/task/{task}/schedstat") as file:  # noqa: PTH123
+                used[int(task)] = int(file.read().split()[0])
+        return used
+
+    def _forked_thread(self) -> int:
+        """Return the number that a forked child's only thread kept from before; 0 in other processes."""
+        known = [native_id for _, _, native_id in self._known_threads()]
+        return 0 if self._pid in known else next((id_ for id_ in known if id_ not in self._used_before), 0)
+
+    def _known_threads(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the address of a thread's lock's holder, that of the thread, and Linux's number of it."""
         layout, word = self._layout, self._memory.word
         self._memory.forget()
-        self._threads.clear()
-        clocks, self._clocks = self._clocks, {}
         for interpreter in self._interpreters:
             with suppress(OSError):  # it has ended
                 through, offset, holder = layout.lock
                 lock = word(interpreter + offset) + holder if through else self._runtime + offset
                 thread = word(interpreter + layout.threads)
-                while thread and len(self._threads) < _MAX_THREADS:
+                for _ in range(_MAX_THREADS):
+                    if not thread:
+                        break
                     native_id = word(thread + layout.native_id)
                     if native_id not in (0, self._left_out):
-                        self._note(lock, thread, native_id, clocks)
+                        yield lock, thread, native_id
                     thread = word(thread + layout.next)
-        for native_id in clocks.keys() - self._clocks.keys():
-            clocks[native_id].close()
 
     def _newest(self, interpreter: int) -> int:
         """Return the address of the thread that an interpreter began last; 0 if the interpreter has ended."""
         with suppress(OSError):
             return self._memory.live(interpreter + self._layout.threads)
         return 0
-
-    def _note(self, lock: int, thread: int, native_id: int, clocks: dict[int, Clock]) -> None:
-        with suppress(OSError):  # it has ended
-            clock = self._clocks.get(native_id) or clocks.get(native_id) or Clock(self._pid, native_id)
-            self._clocks[native_id] = clock
-            self._threads.append((lock, thread, clock))
 
     def _held(self, lock: int) -> int:
         """Return the address of the thread that holds a lock; 0 if none does."""

@@ -154,6 +154,22 @@ def test_the_cpu_time_of_all_samples_is_what_the_threads_used() -> None:
     assert 0.8 * cpu < sum(sample.value[1] for sample in profile.sample) <= cpu
 
 
+def test_threads_that_come_and_go_have_no_more_cpu_time_than_they_used() -> None:
+    def serve_by_threads(ended: Event, seconds: float) -> None:
+        while not ended.is_set():
+            threads = [threading.Thread(target=burn, args=(seconds,)) for _ in range(20)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    burn(2.0)  # what the main thread used before isn't theirs
+    cpu = time.process_time_ns()
+    profile = sampled(serve_by_threads, 0.00001, 2.0)
+    cpu = time.process_time_ns() - cpu
+    assert 0 < sum(sample.value[1] for sample in profile.sample) <= cpu
+
+
 def test_a_process_that_cannot_be_read_is_looked_at_from_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     profile = sampled(serve, 0.02, 0.5)
