@@ -120,7 +120,7 @@ class _Reader:
         self.lost = self.cut_short = 0
         self._names = frozenset(names)
         self._processes = PerfProcesses(cache(_mapping_seen_by))
-        self._frames: dict[tuple[str, tuple[int, ...], tuple[int, ...]], tuple[Frame, ...]] = {}
+        self._frames: dict[tuple[object, ...], tuple[Frame, ...]] = {}
 
     def samples(self, stream: BinaryIO) -> Iterator[tuple[Stack, int, int]]:
         """Yield the stack of each sample, 1, and its CPU time (ns). Raises ValueError."""
@@ -139,10 +139,11 @@ class _Reader:
         if sample.registers:
             user, is_whole = unwind(sample.pid, self._processes, sample.registers, sample.stack)
             self.cut_short += not is_whole
-        key = self._processes.text(sample.pid), sample.kernel, user
+        maps = self._processes
+        key = maps.text(sample.pid), maps.perf_map(sample.pid), sample.kernel, user
         if key not in self._frames:
-            self._frames[key] = self._processes.frames(sample.pid, sample.kernel, user)
-        return Stack(self._processes.comm(sample.thread), sample.pid, sample.thread, self._frames[key])
+            self._frames[key] = maps.frames(sample.pid, sample.kernel, user)
+        return Stack(maps.comm(sample.thread), sample.pid, sample.thread, self._frames[key])
 
 
 def _mapping_seen_by(pid: int, mapping: Mapping) -> Mapping:

@@ -256,7 +256,7 @@ class StackNamer:
 
 
 def _address(frame: Frame) -> str:
-    if frame.mapping is None:
+    if frame.mapping is None or not frame.mapping.file:  # code of a JIT compiler has none
         return f"{frame.address:#x}"
     offset = frame.address - frame.mapping.start + frame.mapping.offset
     return f"{frame.mapping.file.rpartition('/')[2]}+{offset:#x}"

@@ -2,7 +2,7 @@
 
 A `Recording` (`recording`) holds what was sampled: `Stack`s of `Frame`s, each in a `Mapping` of a file. It
 comes from `perf script` (`perf_script`, and `branches` for branch records), or from raw addresses and
-`MemoryMaps` (`memory_maps`).
+`MemoryMaps` (`memory_maps`). The code of JIT compilers is named by their own files (`perf_maps`).
 `native_profile` turns it into pprof with a `NativeProfileBuilder` (`pprof`), and `function_names` names the
 functions of stacks for people. `Elf` (`elf`) reads build ids and segments, `Symbols` (`go_symbols`) the
 functions of a Go program. An `Unwinder` (`unwinding`) follows stacks by call frame information, which

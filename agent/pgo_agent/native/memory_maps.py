@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pgo_agent.errors import NotReadable
 from pgo_agent.native.elf import Elf, build_id_of_notes, candidate_paths
+from pgo_agent.native.perf_maps import JitCode, PerfMap, PerfMaps, has_jit_code, is_jit_file
 from pgo_agent.native.recording import Frame, Mapping
 
 # Matched against whole lines only: a file name may look like a line of its own.
@@ -65,7 +66,9 @@ class MemoryMaps:
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}  # /proc/PID/maps by pid
         self._forked: dict[int, int] = {}  # parents by pid, of processes that have the parent's map
-        self._areas: dict[str, list[Area]] = {}
+        self._perf_maps = PerfMaps()
+        # Forked processes have the same text, but code of JIT compilers is each one's own.
+        self._areas: dict[tuple[str, PerfMap | None], list[Area]] = {}
         # The same part of a file is one mapping, even at different addresses in different processes.
         self._mappings: dict[tuple[str, str, int, int], Mapping] = {}
 
@@ -86,6 +89,8 @@ class MemoryMaps:
             return False
         if text:  # the map of a process that is exiting is empty
             self._texts[pid] = text
+            if has_jit_code(text):
+                self._perf_maps.look(pid)
         return bool(text)
 
     def is_lost(self, pid: int, kernel: Sized, user: Sized) -> bool:
@@ -140,18 +145,20 @@ class MemoryMaps:
     def areas(self, pid: int) -> Sequence[Area]:
         """Return the executable memory of a process, by address; nothing if its map isn't known."""
         pid = self._source(pid)
-        text = self._texts.get(pid, "")
-        if text not in self._areas:
-            self._areas[text] = [
-                self._area(pid, found)
+        text, perf_map = self._texts.get(pid, ""), self._perf_maps.of(pid)
+        if (text, perf_map) not in self._areas:
+            self._areas[text, perf_map] = [
+                self._area(pid, found, perf_map)
                 for found in _EXECUTABLE_LINE.finditer(text)
                 if int(found["start"], 16) < int(found["end"], 16)
             ]
-        return self._areas[text]
+        return self._areas[text, perf_map]
 
-    def _area(self, pid: int, found: re.Match[str]) -> Area:
+    def _area(self, pid: int, found: re.Match[str], perf_map: PerfMap | None) -> Area:
         start, end, offset = (int(found[name], 16) for name in ("start", "end", "offset"))
         file = found["file"]
+        if perf_map and is_jit_file(file):
+            return Area(start, end, JitCode.at(start, end, perf_map))
         if not file.startswith(("/", "[vdso]")):
             return Area(start, end, 0, None)
         path = file.removesuffix(_DELETED)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pgo_agent.native.memory_maps import Area, MemoryMaps, map_area
+from pgo_agent.native.perf_maps import JitCode, PerfMap
 from pgo_agent.native.perf_stream import Forked, Mapped, Named
 from pgo_agent.native.recording import Mapping
 
@@ -31,7 +32,7 @@ class PerfProcesses(MemoryMaps):
         self._comms: dict[int, str] = {}  # by thread; that of the main one is the name of the process
         self._memory: dict[int, _Memory] = {}
         self._keys = map(str, itertools.count(1))
-        self._seen: dict[str, list[Area]] = {}
+        self._seen: dict[tuple[str, PerfMap | None], list[Area]] = {}
         self._shared: dict[tuple[str, str, int, int], Mapping] = {}
 
     def apply(self, event: Mapped | Named | Forked) -> None:
@@ -66,10 +67,14 @@ class PerfProcesses(MemoryMaps):
 
     def areas(self, pid: int) -> Sequence[Area]:
         """Return the executable memory of a process, by address; nothing if its map isn't known."""
-        key = self.text(pid)
-        if key and key not in self._seen:
-            self._seen[key] = [self._seen_area(pid, area) for area in self._memory[pid].areas]
-        return self._seen.get(key, ())
+        key, perf_map = self.text(pid), self.perf_map(pid)
+        if key and (key, perf_map) not in self._seen:
+            areas = self._memory[pid].areas
+            if any(area.mapping is None for area in areas):
+                self._perf_maps.look(pid)
+                perf_map = self.perf_map(pid)
+            self._seen[key, perf_map] = [self._seen_area(pid, area, perf_map) for area in areas]
+        return self._seen.get((key, perf_map), ())
 
     def _map(self, event: Mapped) -> None:
         memory = self._memory.get(event.pid, _Memory())
@@ -83,10 +88,11 @@ class PerfProcesses(MemoryMaps):
         if start < end:
             map_area(memory.areas, Area(start, end, 0, mapping))
 
-    def _seen_area(self, pid: int, area: Area) -> Area:
+    def _seen_area(self, pid: int, area: Area, perf_map: PerfMap | None) -> Area:
         """Return an area with the mapping that all processes share which have mapped the same."""
         if area.mapping is None:
-            return area
+            code = perf_map and JitCode.at(area.start, area.end, perf_map)
+            return area._replace(mapping=code)
         mapping = self._seen_by(pid, area.mapping)
         key = mapping.file, mapping.build_id, mapping.size, mapping.offset
         shared = self._shared.setdefault(key, mapping)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pgo_agent.errors import NotReadable, ToolFailed
 from pgo_agent.native.external_tools import run_tool
+from pgo_agent.native.perf_maps import JitCode
 from pgo_agent.native.recording import (
     BY_CALL_FRAMES,
     BY_FRAME_POINTERS,
@@ -66,6 +67,8 @@ _FRAME = re.compile(r"\s+(?P<at>[0-9a-f]{1,16}) (?P<symbol>.*?) \((?P<file>.*)\)
 NAMED = re.compile(r"PERF_RECORD_COMM(?P<exec> exec)?: (?P<comm>.*):(?P<pid>\d+)/(?P<thread>\d+)$")
 FORKED = re.compile(r"PERF_RECORD_FORK\((?P<pid>\d+):(?P<thread>\d+)\):\((?P<parent>\d+):\d+\)$")
 EVENT = re.compile(r" PERF_RECORD_[A-Z0-9]+\b")
+# Where perf has the name of code that is no file's.
+_JIT = re.compile(r"/tmp/perf-\d+\.map")  # noqa: S108 - perf's name for it
 _KERNEL = "[kernel.kallsyms]"
 _KERNEL_STARTS = 1 << 63
 _ADDRESSES = 1 << 64
@@ -299,4 +302,4 @@ def _frame(line: str, mappings: dict[str, list[Mapping]], called: Sequence[Frame
         if mapping.offset <= at < mapping.offset + mapping.size:
             yield Frame(at - mapping.offset + mapping.start, mapping, symbol)
             return
-    yield Frame(at, None, symbol)
+    yield Frame(at, JitCode.at(at, at + 1) if _JIT.fullmatch(parts["file"]) else None, symbol)

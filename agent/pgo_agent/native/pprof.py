@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pgo_agent.errors import NotReadable
 from pgo_agent.native.elf import Elf, candidate_paths
 from pgo_agent.native.external_tools import Line, demangle, symbolize
+from pgo_agent.native.perf_maps import JitCode, PerfMap
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
 from pgo_agent.profile_builder import BRANCH_TYPES, ProfileBuilder
 
@@ -53,14 +54,18 @@ def _source_lines(stacks: Iterable[Stack]) -> _Lines:
     frames: dict[tuple[str, str], set[Frame]] = defaultdict(set)
     pids: dict[tuple[str, str], set[int]] = defaultdict(set)
     lines: _Lines = {}
+    compiled: dict[PerfMap | None, set[Frame]] = defaultdict(set)
     for stack in stacks:
         for frame in stack.frames:
             if frame.symbol:
                 lines[frame] = (Line(frame.symbol, "", 0, 0),)
-            if frame.mapping:
+            if isinstance(frame.mapping, JitCode):
+                compiled[frame.mapping.names].add(frame)
+            elif frame.mapping:
                 build = frame.mapping.file, frame.mapping.build_id
                 frames[build].add(frame)
                 pids[build].add(stack.pid)
+    lines.update(_lines_of_compiled(compiled))
     for (file, build_id), file_frames in frames.items():
         for path in candidate_paths(file, pids[file, build_id]):
             with suppress(NotReadable):
@@ -69,6 +74,17 @@ def _source_lines(stacks: Iterable[Stack]) -> _Lines:
                     lines.update(_lines_in_binary(path, elf, file_frames))
                     break
     return lines
+
+
+def _lines_of_compiled(
+    frames: dict[PerfMap | None, set[Frame]],
+) -> Iterator[tuple[Frame, tuple[Line, ...]]]:
+    """Yield the functions of what JIT compilers made, by the files that name it."""
+    for perf_map, its_frames in frames.items():
+        names = perf_map.names(frame.address for frame in its_frames) if perf_map else {}
+        for frame in its_frames:
+            if frame.address in names:
+                yield frame, (Line(names[frame.address], "", 0, 0),)
 
 
 def _lines_in_binary(path: Path, elf: Elf, frames: Iterable[Frame]) -> _Lines:
@@ -102,18 +118,24 @@ class NativeProfileBuilder(ProfileBuilder):
             self._mapping(mapping)
 
     def location(self, frame: Frame) -> int:
-        """Return the id of a frame."""
-        if frame not in self._ids:
-            id_ = self._ids[frame] = len(self.profile.location) + 1
-            mapping = self._mapping(frame.mapping) if frame.mapping else 0
-            location = self.profile.location.add(id=id_, address=frame.address, mapping_id=mapping)
-            for line in self._lines.get(frame, ()):
+        """Return the id of a frame.
+
+        Code of JIT compilers is somewhere else in each process: its function is all that profiles share.
+        """
+        address, mapping, lines = frame.address, frame.mapping, self._lines.get(frame, ())
+        if isinstance(mapping, JitCode):
+            address, mapping = (0 if lines else address), None
+        if (key := (address, mapping, lines)) not in self._ids:
+            id_ = self._ids[key] = len(self.profile.location) + 1
+            mapped = self._mapping(mapping) if mapping else 0
+            location = self.profile.location.add(id=id_, address=address, mapping_id=mapped)
+            for line in lines:
                 name = self._demangled[line.function]
                 function = self.function(name, line.function, line.file, line.start_line)
                 location.line.add(function_id=function, line=line.line)
-                if mapping and line.line:
-                    self._set_has_lines(mapping)
-        return self._ids[frame]
+                if mapped and line.line:
+                    self._set_has_lines(mapped)
+        return self._ids[key]
 
     def _mapping(self, mapping: Mapping) -> int:
         if mapping not in self._ids:

@@ -1,0 +1,137 @@
+"""Code of JIT compilers has names, by each profiler: of programs in containers, and of ended ones."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pgo_agent.backends import Backend, SamplingRequest, backends, probe
+from pgo_agent.cli import main
+from pgo_agent.errors import AgentError
+from pgo_agent.native import native_profile
+
+from tests.agent.busy import needs_gcc
+from tests.agent.jit import NAME, build, contained
+from tests.agent.latency.waiting import Sample, samples_of
+
+FREQUENCY = 199
+NAMED = "py::serve:/app/shop.py"
+_JAVASCRIPT = """
+function hot(n) { let sum = 0; for (let i = 0; i < n; i++) sum += Math.sqrt(i) * (i % 7); return sum }
+function serve(n) { return hot(n) + 1 }
+console.log("busy")
+for (let end = Date.now() + 60000; Date.now() < end;) serve(200000)
+"""
+_NODE = ("--perf-basic-prof", "--interpreted-frames-native-stack", "--max-inlined-bytecode-size=0")
+_JAVA = """
+public class Hot {
+    static double hot(int n) {
+        double sum = 0;
+        for (int i = 0; i < n; i++) sum += Math.sqrt(i) * (i % 7);
+        return sum;
+    }
+    static double serve(int n) { return hot(n) + 1; }
+    public static void main(String[] args) {
+        System.out.println("busy");
+        double sum = 0;
+        for (long end = System.currentTimeMillis() + 4000; System.currentTimeMillis() < end;)
+            sum += serve(200000);
+        System.out.println(sum);
+    }
+}
+"""
+_HOTSPOT = ("-XX:+PreserveFramePointer", "-XX:CompileCommand=dontinline,Hot.*", "-XX:CompileCommand=quiet")
+_AT_EXIT = ("-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit")
+_AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
+
+pytestmark = pytest.mark.system("root")
+
+
+@pytest.fixture(scope="module", params=[*backends()])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    backend = backends()[request.param]
+    try:
+        probe(backend)
+    except AgentError as error:
+        pytest.skip(str(error))
+    return backend
+
+
+def sampled(backend: Backend, name: str, seconds: float) -> list[Sample]:
+    """Return what a profile has of the processes with a name."""
+    request = SamplingRequest((name,), FREQUENCY)
+    return samples_of(native_profile(backend.record(request, seconds, threading.Event())))
+
+
+def share_of(samples: Sequence[Sample], *callers: str) -> float:
+    """Return the share of samples that have these functions in a row, each called by the next."""
+    counts: Counter[bool] = Counter()
+    for sample in samples:
+        rows = zip(*(sample.functions[at:] for at in range(len(callers))), strict=False)
+        has = any(all(name in seen for name, seen in zip(callers, row, strict=True)) for row in rows)
+        counts[has] += sample.events
+    return counts[True] / counts.total()
+
+
+@needs_gcc
+def test_a_compiled_function_stands_between_its_caller_and_what_it_calls(
+    backend: Backend, tmp_path: Path
+) -> None:
+    binary = build(tmp_path)
+    with contained(tmp_path, f"./{binary.name}", "60", NAMED, "again"):
+        samples = sampled(backend, NAME, 3.0)
+    assert share_of(samples, "spin", NAMED, "main") > 0.9, samples
+
+
+@needs_gcc
+def test_code_of_a_program_that_has_ended_has_names(backend: Backend, tmp_path: Path) -> None:
+    binary = build(tmp_path)
+    with contained(tmp_path, f"./{binary.name}", "2", NAMED) as process:
+        samples = sampled(backend, NAME, 6.0)
+        assert process.wait() == 0
+    assert share_of(samples, NAMED) > 0.9, samples
+
+
+@pytest.mark.system("node")
+def test_functions_of_node_have_names(backend: Backend, tmp_path: Path) -> None:
+    (tmp_path / "serve.js").write_text(_JAVASCRIPT)
+    tmp_path.chmod(0o777)
+    node = str(shutil.which("node"))
+    with contained(tmp_path, *_AS_NOBODY, node, *_NODE, "serve.js"):
+        samples = sampled(backend, "node", 4.0)
+    assert share_of(samples, "hot /tmp/serve.js", "serve /tmp/serve.js") > 0.8, samples
+
+
+@pytest.mark.system("javac")
+def test_functions_of_the_jvm_have_names_when_it_ends(backend: Backend, tmp_path: Path) -> None:
+    (tmp_path / "Hot.java").write_text(_JAVA)
+    subprocess.run(["javac", tmp_path / "Hot.java"], check=True)
+    java = str(shutil.which("java"))
+    with contained(tmp_path, java, *_HOTSPOT, *_AT_EXIT, "-cp", ".", "Hot") as process:
+        samples = sampled(backend, "java", 7.0)
+        process.wait()
+    assert share_of(samples, "double Hot.hot(int)", "double Hot.serve(int)") > 0.7, samples
+
+
+@pytest.mark.system("perf", "javac", "jcmd")
+def test_a_recording_of_perf_has_names_if_the_file_was_there(tmp_path: Path) -> None:
+    (tmp_path / "Hot.java").write_text(_JAVA.replace("4000", "60000"))
+    subprocess.run(["javac", tmp_path / "Hot.java"], check=True)
+    recording, profile = tmp_path / "perf.data", tmp_path / "cpu.pb.gz"
+    with subprocess.Popen(["java", *_HOTSPOT, "-cp", tmp_path, "Hot"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.readline()
+            followed = ("-g", "--buildid-mmap", "-p", str(process.pid), "-o", recording, "--", "sleep", "2")
+            subprocess.run(["perf", "record", "-q", "-e", "cpu-clock", *followed], check=True)
+            subprocess.run(["jcmd", str(process.pid), "Compiler.perfmap"], check=True, capture_output=True)
+            assert main(["convert", str(recording), "-o", str(profile)]) == 0
+        finally:
+            process.kill()
+            Path(f"/tmp/perf-{process.pid}.map").unlink(missing_ok=True)  # noqa: S108 - where the JVM writes it
+    assert share_of(samples_of(profile.read_bytes()), "double Hot.hot(int)", "double Hot.serve(int)") > 0.7
