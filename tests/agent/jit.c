@@ -1,6 +1,7 @@
-// A JIT compiler of one function, for profilers: `jit seconds NAME [again]`. It is busy in the function for
-// that CPU time, and has its name in /tmp/perf-PID.map, by the number that it knows itself by. With `again`, a
-// program that ran at the same address before has a line above it.
+// A JIT compiler of one function, for profilers: `jit seconds NAME [again|frameless]`. It is busy in the
+// function for that CPU time, and has its name in /tmp/perf-PID.map, by the number that it knows itself by. With
+// `again`, code that was at the same address before has a line above it. With `frameless`, it has no frame
+// pointer, as Python's trampolines haven't on x86-64.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
-// A frame with a call of the function that is the first argument, as Python's trampolines are.
+// A frame with a call of the function that is the first argument.
 #if defined(__x86_64__)
 static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
+static const unsigned char frameless[] = {0x48, 0x83, 0xec, 8, 0xff, 0xd7, 0x48, 0x83, 0xc4, 8, 0xc3};
 #elif defined(__aarch64__)
 static const unsigned int code[] = {0xa9bf7bfd, 0x910003fd, 0xd63f0000, 0xa8c17bfd, 0xd65f03c0};
+#define frameless code
 #endif
 
 static double until;
@@ -37,10 +40,12 @@ int main(int count, char **arguments) {
     snprintf(path, sizeof path, "/tmp/perf-%d.map", (int)getpid());
     FILE *map = fopen(path, "w");
     memcpy(made, code, sizeof code);
-    __builtin___clear_cache(made, (char *)made + sizeof code);
-    if (count > 3)
+    if (count > 3 && strcmp(arguments[3], "frameless") == 0)
+        memcpy(made, frameless, sizeof frameless);
+    __builtin___clear_cache(made, (char *)made + 64);
+    if (count > 3 && strcmp(arguments[3], "again") == 0)
         fprintf(map, "%lx 1000 moved_away\n", (unsigned long)made);
-    fprintf(map, "%lx %zx %s\n", (unsigned long)made, sizeof code, arguments[2]);
+    fprintf(map, "%lx %zx %s\n", (unsigned long)made, sizeof frameless, arguments[2]);
     fclose(map);
     puts("busy");
     fflush(stdout);

@@ -130,6 +130,10 @@ class MemoryMaps:
         """Return the memory map of a process as it was read; "" if it isn't known."""
         return self._texts.get(self._source(pid), "")
 
+    def perf_map(self, pid: int) -> PerfMap | None:
+        """Return the names of what a process has compiled while it ran, if they are known."""
+        return self._perf_maps.of(pid)
+
     def area(self, pid: int, address: int) -> Area | None:
         """Return the executable memory of a process that an address is in."""
         return _at(self.areas(pid), address)
@@ -145,7 +149,7 @@ class MemoryMaps:
     def areas(self, pid: int) -> Sequence[Area]:
         """Return the executable memory of a process, by address; nothing if its map isn't known."""
         pid = self._source(pid)
-        text, perf_map = self._texts.get(pid, ""), self._perf_maps.of(pid)
+        text, perf_map = self._texts.get(pid, ""), self.perf_map(pid)
         if (text, perf_map) not in self._areas:
             self._areas[text, perf_map] = [
                 self._area(pid, found, perf_map)
@@ -158,7 +162,7 @@ class MemoryMaps:
         start, end, offset = (int(found[name], 16) for name in ("start", "end", "offset"))
         file = found["file"]
         if perf_map and is_jit_file(file):
-            return Area(start, end, JitCode.at(start, end, perf_map))
+            return Area(start, end, 0, JitCode.at(start, end, perf_map))
         if not file.startswith(("/", "[vdso]")):
             return Area(start, end, 0, None)
         path = file.removesuffix(_DELETED)

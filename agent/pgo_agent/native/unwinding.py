@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +38,8 @@ _WORD_BYTES = 8
 # A rule for code without call frame information, such as what a program has compiled while it ran: the
 # register rbp points at the caller's, beside which is the return address.
 _BY_FRAME_POINTER = Rule(0, 0, RBP, 16, ((RBP, -16), (RIP, -8)))
+# add $n, %rsp; ret
+_FREE_AND_RETURN = re.compile(rb"\x48\x83\xc4([\x00-\x78])\xc3", re.DOTALL)
 _END, _NO_CODE = Rule(0, 0, is_end=True), Rule(0, 0)
 _VDSO = "[vdso]"
 
@@ -135,10 +138,12 @@ class Unwinder:
         if area is None:
             return _NO_CODE
         text, rule = maps.text(pid), None
-        if area.mapping and (file := self._files.get((text, area)) or self._open(pid, area, area.mapping)):
+        # The code of a JIT compiler is in no file.
+        mapping = area.mapping if area.mapping and area.mapping.file else None
+        if mapping and (file := self._files.get((text, area)) or self._open(pid, area, mapping)):
             self._files[text, area] = file
             rule = self._reader and self._reader.rule(file, area.offset(address))
-        self._rules[text][address] = rule = rule or _BY_FRAME_POINTER
+        self._rules[text][address] = rule = rule or _rule_of_compiled(pid, address + 1)
         self._addresses += 1
         return rule
 
@@ -232,6 +237,18 @@ def _computed(
         result = compute(expression, now, cfa, read)
         values.append((register, result if expression[-1][0] == STACK_VALUE else read(result)))
     return cfa, values
+
+
+def _rule_of_compiled(pid: int, address: int) -> Rule:
+    """Return the rule for a caller without call frame information, by the code that it returns to.
+
+    Python's perf trampolines move the stack pointer, and keep no frame pointer.
+    """
+    with suppress(OSError), Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        memory.seek(address)
+        if found := _FREE_AND_RETURN.match(memory.read(5)):
+            return Rule(0, 0, RSP, found[1][0] + _WORD_BYTES, ((RIP, -8),))
+    return _BY_FRAME_POINTER
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pgo_agent.backends import Backend, SamplingRequest, backends, probe
+from pgo_agent.backends.stack_copies import can_copy
 from pgo_agent.cli import main
 from pgo_agent.errors import AgentError
 from pgo_agent.native import native_profile
@@ -18,6 +19,7 @@ from pgo_agent.native import native_profile
 from tests.agent.busy import needs_gcc
 from tests.agent.jit import NAME, build, contained
 from tests.agent.latency.waiting import Sample, samples_of
+from tests.cpu_meter import children_of
 
 FREQUENCY = 199
 NAMED = "py::serve:/app/shop.py"
@@ -39,7 +41,7 @@ public class Hot {
     public static void main(String[] args) {
         System.out.println("busy");
         double sum = 0;
-        for (long end = System.currentTimeMillis() + 4000; System.currentTimeMillis() < end;)
+        for (long end = System.currentTimeMillis() + 12000; System.currentTimeMillis() < end;)
             sum += serve(200000);
         System.out.println(sum);
     }
@@ -62,10 +64,18 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     return backend
 
 
-def sampled(backend: Backend, name: str, seconds: float) -> list[Sample]:
-    """Return what a profile has of the processes with a name."""
-    request = SamplingRequest((name,), FREQUENCY)
-    return samples_of(native_profile(backend.record(request, seconds, threading.Event())))
+def sampled(backend: Backend, name: str, process: subprocess.Popen[bytes], seconds: float) -> list[Sample]:
+    """Return what a profile has of the contained process with a name, until it ends or so long."""
+    (pid,) = children_of(process.pid)
+    ended = threading.Event()
+
+    def wait() -> None:
+        process.wait()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    recording = backend.record(SamplingRequest((name,), FREQUENCY), seconds, ended)
+    return [sample for sample in samples_of(native_profile(recording)) if sample.labels["pid"] == pid]
 
 
 def share_of(samples: Sequence[Sample], *callers: str) -> float:
@@ -83,17 +93,26 @@ def test_a_compiled_function_stands_between_its_caller_and_what_it_calls(
     backend: Backend, tmp_path: Path
 ) -> None:
     binary = build(tmp_path)
-    with contained(tmp_path, f"./{binary.name}", "60", NAMED, "again"):
-        samples = sampled(backend, NAME, 3.0)
+    with contained(tmp_path, f"./{binary.name}", "60", NAMED, "again") as process:
+        samples = sampled(backend, NAME, process, 3.0)
     assert share_of(samples, "spin", NAMED, "main") > 0.9, samples
+
+
+@needs_gcc
+def test_a_trampoline_of_python_stands_in_its_place(backend: Backend, tmp_path: Path) -> None:
+    """It has neither a frame pointer nor call frame information; without these, its caller is missing."""
+    binary = build(tmp_path)
+    with contained(tmp_path, f"./{binary.name}", "60", NAMED, "frameless") as process:
+        samples = sampled(backend, NAME, process, 3.0)
+    callers = ("main",) if backend.name == "bcc" and can_copy() else ()
+    assert share_of(samples, "spin", NAMED, *callers) > 0.9, samples
 
 
 @needs_gcc
 def test_code_of_a_program_that_has_ended_has_names(backend: Backend, tmp_path: Path) -> None:
     binary = build(tmp_path)
-    with contained(tmp_path, f"./{binary.name}", "2", NAMED) as process:
-        samples = sampled(backend, NAME, 6.0)
-        assert process.wait() == 0
+    with contained(tmp_path, f"./{binary.name}", "6", NAMED) as process:
+        samples = sampled(backend, NAME, process, 120.0)
     assert share_of(samples, NAMED) > 0.9, samples
 
 
@@ -102,8 +121,8 @@ def test_functions_of_node_have_names(backend: Backend, tmp_path: Path) -> None:
     (tmp_path / "serve.js").write_text(_JAVASCRIPT)
     tmp_path.chmod(0o777)
     node = str(shutil.which("node"))
-    with contained(tmp_path, *_AS_NOBODY, node, *_NODE, "serve.js"):
-        samples = sampled(backend, "node", 4.0)
+    with contained(tmp_path, *_AS_NOBODY, node, *_NODE, "serve.js") as process:
+        samples = sampled(backend, "node", process, 4.0)
     assert share_of(samples, "hot /tmp/serve.js", "serve /tmp/serve.js") > 0.8, samples
 
 
@@ -113,14 +132,13 @@ def test_functions_of_the_jvm_have_names_when_it_ends(backend: Backend, tmp_path
     subprocess.run(["javac", tmp_path / "Hot.java"], check=True)
     java = str(shutil.which("java"))
     with contained(tmp_path, java, *_HOTSPOT, *_AT_EXIT, "-cp", ".", "Hot") as process:
-        samples = sampled(backend, "java", 7.0)
-        process.wait()
+        samples = sampled(backend, "java", process, 120.0)
     assert share_of(samples, "double Hot.hot(int)", "double Hot.serve(int)") > 0.7, samples
 
 
 @pytest.mark.system("perf", "javac", "jcmd")
 def test_a_recording_of_perf_has_names_if_the_file_was_there(tmp_path: Path) -> None:
-    (tmp_path / "Hot.java").write_text(_JAVA.replace("4000", "60000"))
+    (tmp_path / "Hot.java").write_text(_JAVA.replace("12000", "60000"))
     subprocess.run(["javac", tmp_path / "Hot.java"], check=True)
     recording, profile = tmp_path / "perf.data", tmp_path / "cpu.pb.gz"
     with subprocess.Popen(["java", *_HOTSPOT, "-cp", tmp_path, "Hot"], stdout=subprocess.PIPE) as process:

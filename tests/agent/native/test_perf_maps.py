@@ -122,11 +122,16 @@ def _links(path: Path) -> None:
     path.symlink_to(target)
 
 
+def _zeros(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
 _HOSTILE: dict[str, Callable[[Path], object]] = {
     "a pipe": os.mkfifo,
     "a folder": lambda path: path.mkdir(),
     "a link": _links,
-    "zeros": lambda path: (path.touch(), os.truncate(path, 1 << 40)),
+    "zeros": _zeros,
     "one long line": lambda path: path.write_bytes(b"100 80 " + b"x" * (3 << 20)),
     "no numbers": lambda path: path.write_text("-1 80 x\n100 -80 x\n100  80 x\n100 80\n100 80 \n" * 1000),
     "huge numbers": lambda path: path.write_text(f"{'f' * 17} 1 x\n0 {'f' * 17} x\n"),
