@@ -122,18 +122,6 @@ class PerfMaps:
                 owners = frozenset(map(int, known.group(1, 2)))
                 self._found[pid] = PerfMap(folder, f"perf-{known[3]}.map", owners)
 
-    def look_by_name(self, names: Iterable[str]) -> None:
-        """Look at the processes whose main threads have these names."""
-        wanted = {*names}
-        for process in Path("/proc").iterdir():
-            with suppress(OSError):
-                if (
-                    process.name.isdecimal()
-                    and (process / "comm").read_text(errors="surrogateescape").rstrip("\n") in wanted
-                    and has_jit_code((process / "maps").read_text(errors="replace"))
-                ):
-                    self.look(int(process.name))
-
     def of(self, pid: int) -> PerfMap | None:
         """Return the file of a process; None if it isn't known."""
         return self._found.get(pid)

@@ -91,8 +91,7 @@ class PerfProcesses(MemoryMaps):
     def _seen_area(self, pid: int, area: Area, perf_map: PerfMap | None) -> Area:
         """Return an area with the mapping that all processes share which have mapped the same."""
         if area.mapping is None:
-            code = perf_map and JitCode.at(area.start, area.end, perf_map)
-            return area._replace(mapping=code)
+            return area._replace(mapping=JitCode.at(area.start, area.end, perf_map)) if perf_map else area
         mapping = self._seen_by(pid, area.mapping)
         key = mapping.file, mapping.build_id, mapping.size, mapping.offset
         shared = self._shared.setdefault(key, mapping)

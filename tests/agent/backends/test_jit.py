@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pgo_agent.backends import Backend, SamplingRequest, backends, probe
 from pgo_agent.backends.stack_copies import can_copy
+from pgo_agent.backends.whole_stacks import can_unwind
 from pgo_agent.cli import main
 from pgo_agent.errors import AgentError
 from pgo_agent.native import native_profile
@@ -104,7 +105,8 @@ def test_a_trampoline_of_python_stands_in_its_place(backend: Backend, tmp_path: 
     binary = build(tmp_path)
     with contained(tmp_path, f"./{binary.name}", "60", NAMED, "frameless") as process:
         samples = sampled(backend, NAME, process, 3.0)
-    callers = ("main",) if backend.name == "bcc" and can_copy() else ()
+    follows = {"bcc": can_copy, "perf": can_unwind}.get(backend.name, bool)
+    callers = ("main",) if follows() else ()
     assert share_of(samples, "spin", NAMED, *callers) > 0.9, samples
 
 

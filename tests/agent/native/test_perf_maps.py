@@ -15,7 +15,8 @@ from pgo_agent.latency import Recorder
 from pgo_agent.latency.histogram import Histogram
 from pgo_agent.latency.recorder import StackNamer
 from pgo_agent.latency.tick import Counts, RawStack, Tick, Wait
-from pgo_agent.native import MemoryMaps, PerfMaps, Recording, Stack, native_profile
+from pgo_agent.native import MemoryMaps, Recording, Stack, native_profile
+from pgo_agent.native.perf_maps import PerfMaps
 from pprof_proto.profile_pb2 import Profile
 
 SIZE = 0x40
