@@ -23,6 +23,7 @@ _SIZES = {
     "USER_DEPTH": 127,
     "ENTRIES": 10_240,  # things in flight
     "STACKS": 4096,  # that are kept from the begin to the end
+    "SUMS": 16_384,  # kinds of events: stacks and labels, in a bucket
     "RING_PAGES": 2048,  # of 4 KiB
     "COPIES_PAGES": 256,
     "COPIES": 8192,  # stacks of which is known when they were copied

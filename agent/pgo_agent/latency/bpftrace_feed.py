@@ -49,9 +49,13 @@ _MEASURE = """$delay = nsecs - $start;
         if ($delay >= THRESHOLD) {
             @over[cpu, $bucket] += 1;
             @over_ns[cpu, $bucket] += $delay;
+            @burst += 1;
+            @offered += 1;
         } else {
             @below[$bucket] = stats($delay);
         }"""
+_REPORTED = "$delay >= THRESHOLD && (@one_in < 2 ? @burst <= MOST_AT_ONCE : rand % @one_in == 0)"
+_MOST_PRINTED = 50  # events in 10 ms, which bpftrace and the agent can read on a busy machine
 _COUNTED = "$delay, cpu, @over[cpu, $bucket], @over_ns[cpu, $bucket]"
 # Delay, CPU, events so far, their delay; process, parent, thread, number, operation; stacks, name, comm.
 _EVENT_FORMAT = r'"event %llu %llu %llu %llu %llu %llu %llu %llu %llu%s\n;%s\n;%s;%s"'
@@ -107,7 +111,7 @@ def script_of(tracker: Tracker, settings: TrackerSettings) -> str:
     if settings.wakers:
         raise _refused("record the stacks of wakers: leave out wakers")
     wanted, filters = _filters(settings)
-    text = (_COMMON.read_text() + tracker.script).replace("MEASURE", _MEASURE)
+    text = (_COMMON.read_text() + tracker.script).replace("MEASURE", _MEASURE).replace("REPORTED", _REPORTED)
     maps = {*re.findall(r"@(\w+)", text + filters)} - _COUNTS
     words = {
         "COUNTED": _COUNTED,
@@ -116,6 +120,8 @@ def script_of(tracker: Tracker, settings: TrackerSettings) -> str:
         "WANTED": wanted,
         "FILTERS": filters,
         "THRESHOLD": str(settings.threshold),
+        "MOST_PRINTED": str(_MOST_PRINTED),
+        "MOST_AT_ONCE": str(4 * _MOST_PRINTED),
         "CLEAR": " ".join(f"clear(@{name});" for name in sorted(maps)),
     }
     # In one pass: the name of a thread may be one of these words.

@@ -53,6 +53,9 @@ _LATE_SECONDS = 0.5  # between two looks for what is over the timeout
 _FORGET_TICKS = 10  # between two looks for what is forgotten
 _MOST_STACKS = 5000  # different ones between two ticks
 _MOST_LISTED = 1000  # in flight, longest first
+_MANY_SUMS = 8192  # of which those are forgotten that didn't grow in so many ticks
+_IDLE_TICKS = 3
+_LONGEST_PAUSE = (1 << 32) - 1  # ns
 _BY_PROCESS, _BY_COMM, _BY_CGROUP = 1, 2, 4
 _PROCESS_FILTERS = {"pids", "executables"}
 _FILTERS = _PROCESS_FILTERS | {"comms", "cgroups"}
@@ -61,7 +64,7 @@ _COUNTERS = ("seen", "reported", "table_full", "ring_full", "lost_stacks", "miss
 _NEW_NAMESPACE, _PRIVATE, _RECURSIVE = 0x20000, 1 << 18, 0x4000  # CLONE_NEWNS, MS_PRIVATE, MS_REC
 _PERF_EVENT_OPEN, _ENABLE = 298, 0x2400
 # struct event of the C program, up to its stack; and struct stack, up to its addresses.
-_EVENT = struct.Struct("=QQQ16s16sIIII")
+_EVENT = struct.Struct("=QQQQ16s16sIIII")
 _STACK = struct.Struct("=qq16sIIQ")
 _COPIED = struct.Struct("=QII")  # struct copied, up to the copy
 
@@ -111,15 +114,29 @@ class _Aggregate:
         self.left_out: dict[int, list[int]] = {}
         self.processes: set[int] = set()
 
-    def add(self, key: tuple[Any, ...], bucket: int, delay: int) -> None:
-        counts = self.stacks.get((*key, bucket))
+    def add(self, key: tuple[Any, ...], count: int, total: int) -> None:
+        """Add events; the last part of a key is their bucket."""
+        counts = self.stacks.get(key)
         if counts is None:
             if len(self.stacks) < _MOST_STACKS:
-                counts = self.stacks[(*key, bucket)] = [0, 0]
+                counts = self.stacks[key] = [0, 0]
             else:
-                counts = self.left_out.setdefault(bucket, [0, 0])
-        counts[0] += 1
-        counts[1] += delay
+                counts = self.left_out.setdefault(key[-1], [0, 0])
+        counts[0] += count
+        counts[1] += total
+
+
+class _Sum:
+    """What the kernel adds up under one number: the `key` of its events, and what was read of it so far.
+
+    The key is None if these events aren't counted.
+    """
+
+    __slots__ = ("count", "idle", "key", "total")
+
+    def __init__(self, key: tuple[Any, ...] | None) -> None:
+        self.key = key
+        self.count = self.total = self.idle = 0
 
 
 class _Tracker:
@@ -134,6 +151,7 @@ class _Tracker:
         ctypes.CDLL(None).malloc_trim(0)  # the compiler has freed 25 MiB
         self._waking, self._is_at_wakers = setup["waking"], False
         self._aggregate = _Aggregate()
+        self._sums: dict[int, _Sum] = {}
         self._announced: set[int] = set()
         self._generation = 1
         self._last: dict[str, list[tuple[int, int]]] = {}
@@ -198,6 +216,7 @@ class _Tracker:
         )
         leaf.at_entry, leaf.wakers = bool(settings["timeout"]), settings["wakers"]
         leaf.generation, leaf.is_on = self._generation, self._is_on
+        leaf.pause = min(10**9 // settings["events"], _LONGEST_PAUSE)
         leaf.own[0], leaf.own[1] = self._own, os.getpid()
         table[table.Key(0)] = leaf
 
@@ -235,30 +254,65 @@ class _Tracker:
 
     def _add(self, _context: Any, at: int, size: int) -> None:
         record = ctypes.string_at(at, size)
-        delay, _start, number, comm, name, pid, thread, operation, _ = _EVENT.unpack_from(record)
+        delay, sum_, _start, number, comm, name, pid, thread, operation, _ = _EVENT.unpack_from(record)
         _, kernel, user, copy = self._stack(record, _EVENT.size)
-        if self._not_counted and self._refutes(kernel):
-            self._refuted += 1
-            return
-        self._largest = max(self._largest, delay)
+        is_refuted = bool(self._not_counted) and self._refutes(kernel)
         waker = None
         if size >= _EVENT.size + 2 * self._stack_size:
             waker = self._stack(record, _EVENT.size + self._stack_size)
-            self._aggregate.processes.add(waker[0][0])
         name = _text(name)
-        self._aggregate.processes.add(pid)
-        key = (pid, comm, number, name, operation, kernel, user, copy, waker)
-        self._aggregate.add(key, delay.bit_length(), delay)
+        key = (pid, comm, number, name, operation, kernel, user, copy, waker, delay.bit_length())
+        if sum_ and sum_ not in self._sums:
+            self._sums[sum_] = _Sum(None if is_refuted else key)
+        elif not sum_:
+            self._count(None if is_refuted else key, 1, delay, delay)
+        if is_refuted:
+            return
+        self._see_processes(key)
         now = time.monotonic()
         if now < self._event_due:
-            self._skipped += 1
             return
         self._event_due = now + 1 / self._settings["events"]
         found = _described(
             comm, pid=pid, thread=thread, number=number, name=name, operation=operation, delay=delay
         )
-        _print_list("event", found | {"kernel": kernel, "user": user, "copy": copy, "skipped": self._skipped})
-        self._skipped = 0
+        skipped = max(self._skipped - (not sum_), 0)
+        _print_list("event", found | {"kernel": kernel, "user": user, "copy": copy, "skipped": skipped})
+        self._skipped = -1 if sum_ else 0  # it will be among those added up
+
+    def _count(self, key: tuple[Any, ...] | None, count: int, total: int, largest: int) -> None:
+        """Count events that were reported, or that aren't counted if they have no key."""
+        if key is None:
+            self._refuted += count
+            return
+        self._skipped += count
+        self._largest = max(self._largest, largest)
+        self._aggregate.add(key, count, total)
+
+    def _see_processes(self, key: tuple[Any, ...]) -> None:
+        self._aggregate.processes.add(key[0])
+        if waker := key[8]:
+            self._aggregate.processes.add(waker[0][0])
+
+    def _read_sums(self) -> None:
+        """Count what the kernel has added up since the last call; forget what it doesn't any more."""
+        table = self._bpf["sums"]
+        found = [(number, sum_.count, sum_.total, sum_.max) for number, sum_ in table.items_lookup_batch()]
+        self._read_events()  # which tell what the sums are of
+        for number, count, total, largest in found:
+            known = self._sums.get(number)
+            if known is None:  # the kernel had no room to tell
+                continue
+            if count == known.count:
+                known.idle += 1
+                if known.idle >= _IDLE_TICKS and len(found) > _MANY_SUMS:
+                    del table[table.Key(number)], self._sums[number]
+                continue
+            self._count(known.key, count - known.count, total - known.total, largest)
+            known.count, known.total, known.idle = count, total, 0
+            if known.key:
+                self._see_processes(known.key)
+        self._announce()
 
     def _stack(self, record: bytes, at: int) -> tuple[tuple[int, str], str, str, int]:
         """Return the pid and comm in a struct stack, its addresses in kernel and process, and its copy."""
@@ -286,7 +340,7 @@ class _Tracker:
         below, dropped = (self._new_buckets(name, counts) for name in ("below", "dropped"))
         found = [part.extremes[finished & 1] for part in counts]
         found = [part for part in found if part.generation == finished]
-        self._read_events()
+        self._read_sums()
         aggregate, self._aggregate = self._aggregate, _Aggregate()
         self._announced.clear()
         self._read_events()  # and so the copies that were sent before these events
@@ -308,7 +362,7 @@ class _Tracker:
         counters["seen"] -= self._refuted
         largest = max((part.max for part in found), default=0)
         if self._refuted and not dropped:
-            largest = self._largest or min(largest, self._settings["threshold"])
+            largest = min(largest, self._largest or self._settings["threshold"])
         self._abandoned = self._refuted = self._largest = 0
         for bucket, (count, total) in aggregate.left_out.items():
             before = dropped.get(bucket, (0, 0))

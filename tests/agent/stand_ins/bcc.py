@@ -14,6 +14,7 @@ Each line of the file `BCC_HAPPENS` is a JSON object; those of a tracker are han
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
 import struct
@@ -36,7 +37,7 @@ utils = SimpleNamespace(get_online_cpus=lambda: range(0))  # no CPU is asked for
 class _Settings(ctypes.Structure):
     _fields_ = (
         *(("threshold", _U64), ("filters", _U32), ("at_entry", _U32), ("wakers", _U32)),
-        *(("generation", _U32), ("own", _U32 * 2), ("is_on", _U32), ("unused", _U32)),
+        *(("generation", _U32), ("own", _U32 * 2), ("is_on", _U32), ("pause", _U32)),
     )
 
 
@@ -62,8 +63,12 @@ class _Extremes(ctypes.Structure):
 class _Counted(ctypes.Structure):
     _fields_ = (
         *(("counters", _U64 * 6), ("extremes", _Extremes * 2)),
-        *(("below", _Bucket * 65), ("dropped", _Bucket * 65)),
+        *(("below", _Bucket * 65), ("dropped", _Bucket * 65), ("shown", _U64)),
     )
+
+
+class _Sum(ctypes.Structure):
+    _fields_ = (("count", _U64), ("total", _U64), ("max", _U64), ("is_told", _U64))
 
 
 class _Table:
@@ -87,7 +92,7 @@ class _Table:
         return (self.Key.from_buffer_copy(key) for key in [*self._items])
 
     def items_lookup_batch(self) -> Iterator[tuple[Any, Any]]:
-        return ((key, self[key]) for key in self)
+        return ((getattr(key, "value", key), self[key]) for key in self)
 
 
 class _Ring:
@@ -122,6 +127,7 @@ class BPF:
             "forked": _Table(_U32, _U32),
             "entries": _Table(_Key, _Entry),
             "stacks": _Table(_Key, bytes),
+            "sums": _Table(_U64, _Sum),
             "counted": [[_Counted() for _ in range(_CPUS)]],
             "interrupts": _Table(_U32, _U32),
             "lost": [_U64()],
@@ -216,10 +222,23 @@ class BPF:
             self._copies.records.append(struct.pack("=QII", of.copy, of.pid, 0) + _copy(of))
         counts.counters[_LOST_STACKS] += not of.kernel and not of.user
         counts.counters[_REPORTED] += 1
-        record = struct.pack("=Q", of.delay) + bytes(self._entry(of)) + _stack(of)
+        told = bytes(self._entry(of)) + _stack(of)
         if hasattr(of, "waker") and settings.wakers and "sched:sched_waking" in self._attached:
-            record += _stack(SimpleNamespace(**of.waker))
-        self._ring.records.append(record)
+            told += _stack(SimpleNamespace(**of.waker))
+        self._add(of.delay, told, getattr(of, "has_room", True))
+
+    def _add(self, delay: int, told: bytes, has_room: bool) -> None:
+        """Add an event to those of its kind. All are shown."""
+        digest = hashlib.sha256(told + bytes([delay.bit_length()])).digest()
+        kind = int.from_bytes(digest[:8]) | 1 if has_room else 0
+        self._ring.records.append(struct.pack("=QQ", delay, kind) + told)
+        if kind:
+            sums = self._tables["sums"]
+            if _U64(kind) not in sums:
+                sums[_U64(kind)] = _Sum()
+            found = sums[_U64(kind)]
+            found.count, found.total = found.count + 1, found.total + delay
+            found.max, found.is_told = max(found.max, delay), 1
 
     def _is_wanted(self, of: SimpleNamespace, settings: _Settings) -> bool:
         tables, own = self._tables, [*settings.own]

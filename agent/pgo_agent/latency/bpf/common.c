@@ -24,7 +24,7 @@ struct settings {
     u32 generation; // another in each tick; its parity says which of the two extremes are written
     u32 own[2];     // the processes of the agent, which aren't tracked
     u32 is_on;      // 0 before the first settings are written, and after the last event is counted
-    u32 unused;
+    u32 pause;      // ns between two events of a CPU that are shown, though they are added up
 };
 
 struct key {
@@ -56,6 +56,7 @@ struct stack {
 
 struct event {
     u64 delay; // ns
+    u64 sum;   // what it is added to; 0 if there is no room, and it counts by itself
     struct entry entry;
     struct stack stack;
     struct stack waker;
@@ -74,6 +75,14 @@ struct bucket {
     u64 total; // ns
 };
 
+// Events that have all but their delays in common, and those in one bucket.
+struct sum {
+    u64 count;
+    u64 total; // ns
+    u64 max;   // ns
+    u64 is_told; // an event has told what they have in common
+};
+
 struct extremes {
     u64 generation; // in which these were found
     u64 min;        // ns
@@ -86,6 +95,7 @@ struct counted {
     struct extremes extremes[2];
     struct bucket below[BUCKETS];
     struct bucket dropped[BUCKETS];
+    u64 shown; // when an event that is added up was shown, in ns of CLOCK_MONOTONIC
 };
 
 BPF_ARRAY(settings, struct settings, 1);
@@ -94,6 +104,7 @@ BPF_HASH(comms, struct key, u8, 64);
 BPF_HASH(cgroups, u64, u8, 4096);
 BPF_HASH(entries, struct key, struct entry, ENTRIES);
 BPF_HASH(stacks, struct key, struct stack, STACKS);
+BPF_HASH(sums, u64, struct sum, SUMS);
 BPF_PERCPU_ARRAY(counted, struct counted, 1);
 BPF_PERCPU_ARRAY(scratch, struct event, 1);
 BPF_RINGBUF_OUTPUT(events, RING_PAGES);
@@ -289,18 +300,70 @@ static inline int measure(struct settings *s, u64 delay) {
     return 0;
 }
 
+static inline u64 mixed_stack(u64 hash, struct stack *stack) {
+    s64 kernel = stack->kernel_bytes >> 3, user = stack->user_bytes >> 3;
+    hash = mixed(mixed(hash, stack->copy), kernel);
+    for (int i = 0; i < KERNEL_DEPTH && i < kernel; i++)
+        hash = mixed(hash, stack->kernel[i]);
+    for (int i = 0; i < USER_DEPTH && i < user; i++)
+        hash = mixed(hash, stack->user[i]);
+    return hash;
+}
+
+// Return a number for all that an event has in common with others, which isn't 0.
+static inline u64 kind_of(struct event *event, int waker) {
+    struct entry *entry = &event->entry;
+    u64 *name = (u64 *)entry->name, bucket = event->delay ? bpf_log2l(event->delay) : 0;
+    u64 hash = mixed(bucket, (u64)entry->pid << 32 | entry->operation);
+    hash = mixed(mixed(hash, entry->comm[0]), entry->comm[1]);
+    hash = mixed(mixed(hash, name[0]), name[1]);
+    hash = mixed_stack(mixed(hash, entry->number), &event->stack);
+    if (waker) {
+        hash = mixed(hash, event->waker.pid);
+        hash = mixed(mixed(hash, event->waker.comm[0]), event->waker.comm[1]);
+        hash = mixed_stack(hash, &event->waker);
+    }
+    return hash | 1;
+}
+
+// Add an event to those of its kind. The first one of a kind is sent, and tells what they have in common; so is
+// each for which there is no room, and one from time to time, to be shown.
 static inline void report(struct event *event, int waker) {
-    int zero = 0;
+    int zero = 0, failed = 0;
+    struct counted *counts = counted.lookup(&zero);
+    struct settings *s = settings.lookup(&zero);
+    if (!counts || !s)
+        return;
     if (event->stack.kernel_bytes < 0 && event->stack.user_bytes <= 0)
         count(LOST_STACKS);
-    int failed = waker ? events.ringbuf_output(event, sizeof(*event), BPF_RB_NO_WAKEUP)
+    u64 kind = kind_of(event, waker), now = bpf_ktime_get_ns();
+    struct sum *sum = sums.lookup(&kind);
+    if (!sum) {
+        struct sum empty = {};
+        sums.insert(&kind, &empty);
+        sum = sums.lookup(&kind);
+    }
+    int is_told = sum && sum->is_told;
+    if (!is_told || now - counts->shown >= s->pause) {
+        event->sum = sum ? kind : 0;
+        failed = waker ? events.ringbuf_output(event, sizeof(*event), BPF_RB_NO_WAKEUP)
                        : events.ringbuf_output(event, sizeof(*event) - sizeof(event->waker), BPF_RB_NO_WAKEUP);
-    struct counted *counts = counted.lookup(&zero);
-    if (!counts)
-        return;
-    counts->counters[failed ? RING_FULL : REPORTED]++;
-    if (failed)
+        if (is_told)
+            counts->shown = now;
+    }
+    if (failed && !is_told) {
+        counts->counters[RING_FULL]++;
         add_to(counts->dropped, event->delay);
+        return;
+    }
+    counts->counters[REPORTED]++;
+    if (!sum)
+        return;
+    sum->is_told = 1;
+    __sync_fetch_and_add(&sum->count, 1);
+    __sync_fetch_and_add(&sum->total, event->delay);
+    if (event->delay > sum->max)
+        sum->max = event->delay;
 }
 
 // Report what has just ended in the thread whose stack is wanted.

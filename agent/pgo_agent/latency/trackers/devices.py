@@ -62,7 +62,7 @@ tracepoint:block:block_rq_complete {
     $start = @start[args->dev, $sector, args->rwbs];
     if ($start != 0) {
         MEASURE
-        if ($delay >= THRESHOLD) {
+        if (REPORTED) {
             printf(EVENT, COUNTED, @kept[args->dev, $sector, args->rwbs].0,
                 @kept[args->dev, $sector, args->rwbs].5, @kept[args->dev, $sector, args->rwbs].3,
                 args->dev, 0,
@@ -137,7 +137,7 @@ tracepoint:irq:irq_handler_exit {
     $start = @start[cpu, args->irq];
     if ($start != 0) {
         MEASURE
-        if ($delay >= THRESHOLD) {
+        if (REPORTED) {
             printf(EVENT, COUNTED, pid, PARENT, tid, args->irq, 0, kstack(perf), ustack(perf),
                 @kept[cpu, args->irq], comm);
         }
@@ -195,7 +195,7 @@ tracepoint:irq:softirq_exit {
     $start = @start[cpu, args->vec];
     if ($start != 0) {
         MEASURE
-        if ($delay >= THRESHOLD) {
+        if (REPORTED) {
             printf(EVENT, COUNTED, pid, PARENT, tid, args->vec, 0, kstack(perf), ustack(perf), "", comm);
         }
         delete(@start[cpu, args->vec]);

@@ -156,7 +156,7 @@ tracepoint:sched:sched_switch /@on == 1/ {
     $start = @start[args->next_pid];
     if ($start != 0) {
         MEASURE
-        if ($delay >= THRESHOLD) {
+        if (REPORTED) {
             printf(EVENT, COUNTED, @kept[args->next_pid].0, @kept[args->next_pid].4, args->next_pid, 0,
                 @kept[args->next_pid].3, @kept[args->next_pid].1, @kept[args->next_pid].2, "",
                 args->next_comm);
@@ -226,7 +226,7 @@ tracepoint:sched:sched_switch /@on == 1/ {
     $start = @start[args->next_pid];
     if ($start > 1) {
         MEASURE
-        if ($delay >= THRESHOLD) {
+        if (REPORTED) {
             printf(EVENT, COUNTED, @kept[args->next_pid].0, @kept[args->next_pid].3, args->next_pid, 0, 0,
                 @kept[args->next_pid].1, @kept[args->next_pid].2, "", args->next_comm);
         }

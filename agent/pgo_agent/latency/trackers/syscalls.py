@@ -60,7 +60,7 @@ tracepoint:raw_syscalls:sys_exit {
     $start = @start[tid];
     if ($start != 0) {
         MEASURE
-        if ($delay >= THRESHOLD) {
+        if (REPORTED) {
             printf(EVENT, COUNTED, pid, PARENT, tid, args->id, 0, kstack(perf), ustack(perf), "", comm);
         }
         delete(@start[tid]);
