@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,44 @@ def test_a_process_that_has_ended_has_the_functions_of_the_one_that_it_was_forke
     tracking.session.stop()
     found = {one.labels["pid"]: one.functions for one in samples_of(tracking.heard.profile())}
     assert found == {SHOP: ["sell()", "main"], BANK: [], BANK + 2: []}
+
+
+def test_events_of_one_kind_are_added_up(track: Track) -> None:
+    """The kernel tells what they have in common once; those for which it has no room come one by one."""
+    tracking = track("offcpu", threshold="1ms", events=1000)
+    tracking.happens(end(2 * MS), end(2 * MS), end(2 * MS, comm="bank"), end(9 * MS))
+    tracking.happens(end(2 * MS), end(3 * MS, has_room=False), end(3 * MS, has_room=False))
+    assert tracking.heard.counted("seen", "reported") == (7, 7)
+    tracking.session.stop()
+    found = sorted(
+        (one.labels["comm"], one.labels["latency"], one.events, one.delay)
+        for one in samples_of(tracking.heard.profile())
+    )
+    assert found == [
+        ("bank", 1 << 20, 1, 2 * MS),
+        ("shop", 1 << 20, 3, 6 * MS),
+        ("shop", 1 << 21, 2, 6 * MS),
+        ("shop", 1 << 23, 1, 9 * MS),
+    ]
+
+
+def test_events_that_are_not_shown_are_counted_once(track: Track) -> None:
+    tracking = track("offcpu", threshold="1ms", events=1)
+    tracking.happens(*[end(2 * MS)] * 5, *[end(3 * MS, has_room=False)] * 3)
+    time.sleep(1.1)  # one a second is shown
+    tracking.happens(end(2 * MS))
+    assert [skipped for _, skipped in tracking.heard.events] == [0, 7]
+
+
+def test_what_happens_no_more_makes_room_and_counts_when_it_happens_again(track: Track) -> None:
+    tracking = track("offcpu", {"_MANY_SUMS": 0, "_IDLE_TICKS": 2}, threshold="1ms")
+    for _ in range(3):
+        tracking.happens(end(2 * MS), end(2 * MS))
+        for _ in range(4):
+            tracking.happens()
+    assert tracking.heard.counted("seen", "reported") == (6, 6)
+    tracking.session.stop()
+    assert [(one.events, one.delay) for one in samples_of(tracking.heard.profile())] == [(6, 12 * MS)]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,60 @@
+"""Events that come faster than they can be read, by each backend: what is reported is as all of them are."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pgo_agent.errors import ToolFailed
+from pgo_agent.latency import TRACKERS, TrackerBackend, probe, tracker_backends
+from pgo_agent.latency.bcc_feed import BccTrackers
+
+from tests.agent.busy import needs_gcc
+from tests.agent.latency.waiting import samples_of, tracking
+
+SOURCE = Path(__file__).with_name("flood.c")
+# The calls of each function, in percent.
+SHARES = {"ten": 50, "six": 30, "three": 15, "one": 5}
+_SECONDS = 5.0
+
+pytestmark = needs_gcc
+
+
+@pytest.fixture(params=[*tracker_backends()])
+def backend(request: pytest.FixtureRequest) -> TrackerBackend:
+    backend = tracker_backends()[request.param]
+    try:
+        probe(TRACKERS["syscall"], backend)
+    except ToolFailed as error:
+        pytest.skip(str(error))
+    return backend
+
+
+def test_what_is_reported_of_a_flood_has_its_shares(backend: TrackerBackend, tmp_path: Path) -> None:
+    """By bcc it is all. By bpftrace, each event has the same chance; the others are counted."""
+    binary = tmp_path / "flood"
+    subprocess.run(["gcc", "-O1", "-fno-omit-frame-pointer", "-o", binary, SOURCE], check=True)
+    with subprocess.Popen([binary], stdout=subprocess.PIPE) as flood:
+        assert flood.stdout is not None
+        flood.stdout.readline()
+        try:
+            settings = {"threshold": "0", "pids": [flood.pid]}
+            with tracking("syscall", settings, backend) as (_, recorder):
+                time.sleep(_SECONDS)
+        finally:
+            flood.kill()
+    counts = recorder.counts.as_json()
+    assert counts["seen"] == counts["reported"] + counts["below"] + counts["dropped"]
+    assert counts["seen"] == sum(recorder.histogram.counts.values())
+    if isinstance(backend, BccTrackers):
+        assert counts["reported"] > 0.98 * counts["seen"]
+    found: Counter[str] = Counter()
+    for sample in samples_of(recorder.profile()):
+        for function in SHARES.keys() & {*sample.functions}:
+            found[function] += sample.events
+    assert found.total() > 0.98 * counts["reported"]
+    shares = {function: 100 * count / found.total() for function, count in found.items()}
+    assert shares == pytest.approx(SHARES, abs=2 if isinstance(backend, BccTrackers) else 5)
