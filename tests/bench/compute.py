@@ -1,8 +1,9 @@
-"""The compute profiler on PostgreSQL under pgbench: its overhead for queries, and the cost of a profile."""
+"""The compute profiler on PostgreSQL and nginx, and that in Python programs: their overheads."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,16 +18,18 @@ from statistics import median
 
 from pgo_agent.backends import Backend, SamplingRequest, backends
 
-from tests.bench.measure import progress, run
+from tests.bench.measure import in_turns, progress, run, within
 from tests.bench.report import Section, seconds, table
 from tests.bench.rig import ROOT, Rig
 from tests.cpu_meter import CpuMeter, children_of
+from tests.interop.listening import free_port, wait_until_answers
 from tests.interop.postgres_cluster import Cluster, only_postgres, running_postgres
 
 _FREQUENCY = 99
 _ROUNDS = 5
 _SECONDS = 8
 _CAPTURE_SECONDS = 60
+_PYTHON_PASSES = 20
 # bcc compiles for some seconds before it takes samples.
 _WARM_SECONDS = {"bcc": 8.0, "perf": 2.0, "bpftrace": 3.0}
 _BARE = {
@@ -41,9 +44,10 @@ _BARE = {
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measure both tables."""
+    """Measure all tables."""
     with only_postgres(), running_postgres(scale=2 if rig.scale > 1 else 10) as cluster:
-        return [_overhead(rig, cluster), _finishing(rig, cluster)]
+        native = [_overhead(rig, cluster), _finishing(rig, cluster)]
+    return [*native, _python(rig)]
 
 
 def _overhead(rig: Rig, cluster: Cluster) -> Section:
@@ -134,19 +138,93 @@ def _bare(name: str, scratch: Path) -> Iterator[None]:
 def _finishing(rig: Rig, cluster: Cluster) -> Section:
     rows = []
     length = _CAPTURE_SECONDS if rig.scale == 1 else 2
-    for name in backends():
-        command = [sys.executable, "-m", "tests.bench.finishing", name]
-        file = rig.scratch / "cpu.pb.gz"
-        with cluster.pgbench(600 + length, *rig.pgbench):
-            cost = json.loads(run([*command, str(length), file], ROOT).output)
-        size = file.stat().st_size
-        rows.append([name, "< 2 s", seconds(cost["cpu"]), f"{cost['samples']:,}", f"{size / 1000:.0f} KB"])
-        progress(f"compute: {' | '.join(rows[-1])}")
-    head = ("profiler", "asked", "CPU", "samples", "profile")
+    loads: dict[str, tuple[str, AbstractContextManager[object]]] = {
+        "pgbench -S": ("postgres", cluster.pgbench(3600, *rig.pgbench))
+    }
+    if shutil.which("nginx") and shutil.which("wrk"):
+        loads["nginx under wrk"] = ("nginx", _nginx(rig))
+    for load, (program, running) in loads.items():
+        with running:
+            for name in backends():
+                command = [sys.executable, "-m", "tests.bench.finishing", name, program]
+                file = rig.scratch / "cpu.pb.gz"
+                cost = json.loads(run([*command, str(length), file], ROOT).output)
+                host = cost["sampling"] / length / (os.cpu_count() or 1)
+                known = cost["cut_short"] is not None and cost["samples"]
+                rows.append(
+                    [
+                        f"{name}, {load}",
+                        f"{100 * host:.2f} %",
+                        f"{cost['memory']:.0f} MiB",
+                        seconds(cost["cpu"]),
+                        f"{cost['samples']:,}",
+                        f"{100 * cost['cut_short'] / cost['samples']:.1f} %" if known else "not known",
+                        f"{file.stat().st_size / 1000:.0f} KB",
+                    ]
+                )
+                progress(f"compute: {' | '.join(rows[-1])}")
+    asked = ["asked", "≤ 2 %", "≤ 190 MiB", "< 2 s", "", "≤ 5 %", ""]
+    head = (
+        *("profiler, load", "while it samples: CPU of the host", "memory"),
+        *("then, to the profile: CPU", "samples", "cut short", "profile"),
+    )
     return Section(
-        "The compute profiler: from the last sample to the profile",
+        "The compute profiler: what a profile takes",
+        f"""{table(head, [asked, *rows])}
+
+CPU time of the agent and the profiler's processes in a capture of {length} s at {_FREQUENCY} Hz, as a share
+of the time of all cores; their memory at its end; and their CPU time from the end of the capture to the
+file. `pgbench -S` has 2 clients, and wrk 2 connections to Debian's nginx, which has no frame pointers and
+sends a page of 16 KB as gzip. Stacks that are cut short aren't known to reach `main`.""",
+    )
+
+
+@contextmanager
+def _nginx(rig: Rig) -> Iterator[None]:
+    """Run nginx, and wrk on it. At a small scale, wrk leaves most of both cores to other tests."""
+    folder, port = rig.scratch / "nginx", free_port()
+    folder.mkdir()
+    (folder / "index.html").write_text("".join(f"<p>{number} {number**5}</p>\n" for number in range(700)))
+    (folder / "nginx.conf").write_text(
+        f"{'user root;' if os.geteuid() == 0 else ''} daemon off; worker_processes 1; pid {folder}/pid;"
+        f" error_log {folder}/errors; events {{}} http {{ access_log off; gzip on;"
+        f" types {{ text/html html; }} server {{ listen 127.0.0.1:{port}; root {folder}; }} }}"
+    )
+    wrk = ("wrk", "-t1", "-c2", "-d3600s", "-H", "Accept-Encoding: gzip", f"http://127.0.0.1:{port}/")
+    slow = () if rig.scale == 1 else ("nice", "-n", "19")
+    nginx = ("nginx", "-p", folder, "-e", folder / "errors", "-c", folder / "nginx.conf")
+    with subprocess.Popen(nginx) as server:
+        try:
+            wait_until_answers(port, server, folder / "errors")
+            with subprocess.Popen([*slow, *wrk], stdout=subprocess.DEVNULL) as client:
+                try:
+                    yield
+                finally:
+                    client.kill()
+        finally:
+            server.terminate()
+
+
+def _python(rig: Rig) -> Section:
+    loads = ("threads", "extensions", "asyncio")
+    passes = max(4, _PYTHON_PASSES // rig.scale)
+    rows = []
+    for load in loads:
+        ways = {
+            way: partial(within, [sys.executable, "-m", "tests.bench.sampled", load, way, str(passes)], ROOT)
+            for way in ("without", "sampled")
+        }
+        costs = in_turns(f"compute: Python, {load}", rig.rounds(_ROUNDS), ways)
+        ratio = costs["sampled"].cpu / costs["without"].cpu
+        more = costs["sampled"].memory - costs["without"].memory
+        rows.append([load, "≤ 1.02", f"{ratio:.3f}", f"{more:.0f} MiB"])
+    head = ("program", "asked", "CPU, by that without", "more memory")
+    return Section(
+        "The Python profiler: what it costs a program",
         f"""{table(head, rows)}
 
-CPU time of the agent and the profiler's process, from the end of a capture of {length} s at
-{_FREQUENCY} Hz to the file.""",
+CPU time of the whole process for the same work with `StackSampler` at 100 Hz, by that without: medians of
+{rig.rounds(_ROUNDS)} runs each, in turns, each the median of {passes} passes of work. The programs are two
+threads that compute in Python, two that compress in C, which releases the interpreter's lock, and 2,000 tasks
+of asyncio.""",
     )

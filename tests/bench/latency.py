@@ -16,8 +16,10 @@ from statistics import median, stdev
 from typing import NamedTuple, Self
 
 from pgo_agent import track, tracked_profile
-from pgo_agent.latency import TRACKERS, Recorder, Session, TrackerSettings
+from pgo_agent.latency import TRACKERS, Recorder, Session, TrackerSettings, tracker_backends
 
+from tests.agent.latency.flooding import SHARES, SOURCE, shares_of
+from tests.bench.finishing import memory_of
 from tests.bench.measure import progress
 from tests.bench.report import Section, table
 from tests.bench.rig import Rig
@@ -61,9 +63,10 @@ class _Load(NamedTuple):
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measure both tables."""
+    """Measure all tables."""
     with only_postgres(), running_postgres(scale=2 if rig.scale > 1 else 10) as cluster:
-        return [_overhead(rig, cluster), _inside(rig)]
+        overhead = _overhead(rig, cluster)
+    return [overhead, _floods(rig), _inside(rig)]
 
 
 def _overhead(rig: Rig, cluster: Cluster) -> Section:
@@ -204,6 +207,46 @@ def _bare(name: str, scratch: Path) -> Iterator[None]:
             yield
         finally:
             tool.kill()
+
+
+def _floods(rig: Rig) -> Section:
+    binary, length = rig.scratch / "flood", 10 if rig.scale == 1 else 2
+    subprocess.run(["gcc", "-O1", "-fno-omit-frame-pointer", "-o", binary, SOURCE], check=True)
+    rows = []
+    for name, backend in tracker_backends().items():
+        with subprocess.Popen([binary], stdout=subprocess.PIPE) as flood:
+            assert flood.stdout is not None
+            flood.stdout.readline()
+            settings, recorder = TrackerSettings(threshold=0, pids=(flood.pid,)), Recorder("syscall")
+            session = Session(TRACKERS["syscall"], settings, backend)
+            session.listen(recorder)
+            try:
+                session.start()
+                time.sleep(length)
+                memory = sum(memory_of(pid) for pid in children_of(os.getpid()) if pid != flood.pid)
+                session.stop()
+            finally:
+                flood.kill()
+        counts, shares = recorder.counts.as_json(), shares_of(recorder)
+        rows.append(
+            [
+                name,
+                f"{counts['seen'] / length:,.0f}",
+                f"{100 * counts['reported'] / counts['seen']:.1f} %",
+                f"{max(abs(shares[function] - share) for function, share in SHARES.items()):.1f} points",
+                f"{memory:.0f} MiB",
+            ]
+        )
+        progress(f"latency: flood: {' | '.join(rows[-1])}")
+    head = ("backend", "events a second", "reported", "largest error of a share", "memory")
+    return Section(
+        "Latency trackers in a flood",
+        f"""{table(head, [["asked", "", "≥ 50 %, or evenly", "", "≤ 190 MiB"], *rows])}
+
+A program makes system calls as fast as it can in four functions, one after another, and the tracker
+`syscall` has a threshold of 0, for {length} s: the share of events that it reported with their stacks, how
+far the share of a function is from that of its calls, and the memory of the tracker's process.""",
+    )
 
 
 def _inside(rig: Rig) -> Section:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pgo_agent.backends import Backend, SamplingRequest, backends, probe
-from pgo_agent.backends.stack_copies import can_copy
+from pgo_agent.backends.bcc_parts import can_copy
 from pgo_agent.backends.whole_stacks import can_unwind
 from pgo_agent.cli import main
 from pgo_agent.errors import AgentError

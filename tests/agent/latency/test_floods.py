@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,9 @@ from pgo_agent.latency import TRACKERS, TrackerBackend, probe, tracker_backends
 from pgo_agent.latency.bcc_feed import BccTrackers
 
 from tests.agent.busy import needs_gcc
-from tests.agent.latency.waiting import samples_of, tracking
+from tests.agent.latency.flooding import SHARES, SOURCE, shares_of
+from tests.agent.latency.waiting import tracking
 
-SOURCE = Path(__file__).with_name("flood.c")
-# The calls of each function, in percent.
-SHARES = {"ten": 50, "six": 30, "three": 15, "one": 5}
 _SECONDS = 5.0
 
 pytestmark = needs_gcc
@@ -51,10 +48,4 @@ def test_what_is_reported_of_a_flood_has_its_shares(backend: TrackerBackend, tmp
     assert counts["seen"] == sum(recorder.histogram.counts.values())
     if isinstance(backend, BccTrackers):
         assert counts["reported"] > 0.98 * counts["seen"]
-    found: Counter[str] = Counter()
-    for sample in samples_of(recorder.profile()):
-        for function in SHARES.keys() & {*sample.functions}:
-            found[function] += sample.events
-    assert found.total() > 0.98 * counts["reported"]
-    shares = {function: 100 * count / found.total() for function, count in found.items()}
-    assert shares == pytest.approx(SHARES, abs=2 if isinstance(backend, BccTrackers) else 5)
+    assert shares_of(recorder) == pytest.approx(SHARES, abs=2 if isinstance(backend, BccTrackers) else 5)

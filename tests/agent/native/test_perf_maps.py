@@ -82,7 +82,7 @@ def test_a_tracker_names_code_as_well(code: int, perf_map: Path) -> None:
     user = (code + 8).to_bytes(8, "little").hex()
     raw = RawStack(os.getpid(), "jit", "", user)
     recorder = Recorder("offcpu")
-    recorder.add_tick(Tick({Wait(raw, (), 3, None): (1, 7)}, {}, {}, COUNTED, Histogram()))
+    recorder.add_tick(Tick({Wait(raw, (), 3, None): (1, 7)}, {}, {}, COUNTED, Histogram(), ""))
     profile = Profile.FromString(gzip.decompress(recorder.profile()))
     assert stacks_of(profile) == [["waits"]]
     assert StackNamer().names_of_raw([raw]) == [["waits"]]
