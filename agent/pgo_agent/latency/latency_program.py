@@ -127,7 +127,7 @@ class _Aggregate:
 
 
 class _Sum:
-    """What the kernel adds up under one number: the `key` of its events, and what was read of it so far.
+    """A sum of the kernel's: the `key` of the events in it, and what was read of it so far.
 
     The key is None if these events aren't counted.
     """
