@@ -35,7 +35,7 @@ _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 # perf starts sampling on a command, so that its own start isn't in the profile, and prints an answer to it.
 # The stream that it records has another descriptor. It doesn't record which BPF programs come and go.
 _RECORD = (
-    *("record", "-q", "-e", "cpu-clock", "-a", "--buildid-mmap", "--no-bpf-event"),
+    *("record", "-q", "-a", "--buildid-mmap", "--no-bpf-event"),
     *("-D", "-1", "--control", "fd:0,3", "-o", "-"),
 )
 _SWAPPED = 'exec "$@" 3>&1 >/dev/fd/{stream}'  # sh itself knows descriptors of one digit only
@@ -68,7 +68,7 @@ class Perf:
                 fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, size)
         with unwinding(), ThreadPoolExecutor(1) as pool, os.fdopen(writing, "wb") as stream:
             is_copied = can_unwind()
-            stacks = _copied(request.frequency) if is_copied else ("-g",)
+            stacks = _copied(request.frequency) if is_copied else ("-e", "cpu-clock", "-g")
             recording = pool.submit(_read, reading, request)
             sampling = (self.program, *_RECORD, *stacks, "-F", str(request.frequency))
             command = ("sh", "-c", _SWAPPED.format(stream=writing), "sh", *sampling)
@@ -92,7 +92,8 @@ class Perf:
 
 def _copied(frequency: int) -> tuple[str, ...]:
     """Return the options by which perf copies the top of stacks."""
-    copied = ("--call-graph", f"dwarf,{_COPIED_BYTES}")
+    # With --call-graph, perf would also record all memory that any process maps for data.
+    copied = ("-e", f"cpu-clock/call-graph=dwarf,stack-size={_COPIED_BYTES}/")
     if lacking("CAP_IPC_LOCK"):  # perf takes as much memory as it may
         return copied
     wanted = min(max(frequency * _COPIED_BYTES, _SMALLEST_BUFFER), _LARGEST_BUFFER)

@@ -121,14 +121,16 @@ def _events(stream: BinaryIO) -> Iterator[Event]:
         return
     if len(magic) != 16 or not magic.startswith(_MAGIC):
         raise ValueError("not a stream of perf record")
-    layout = _Layout(0, 0)
+    layout: _Layout | None = None
     waiting: list[_Waiting] = []
     seen = newest = 0
     while head := stream.read(_HEAD.size):
         type_, flags, size = _HEAD.unpack(head)
         body = _part(stream, size - _HEAD.size)
-        if type_ == _ATTRIBUTES:
-            layout = _Layout(*(_WORD.unpack_from(body, at)[0] for at in (24, 80)))
+        if type_ == _ATTRIBUTES:  # of the clock; what follows of others has the same at its end
+            layout = layout or _Layout(*(_WORD.unpack_from(body, at)[0] for at in (24, 80)))
+        elif layout is None:
+            continue
         elif type_ == _ROUND:
             waiting.sort(key=_time_of)
             done = bisect_right(waiting, seen, key=_time_of)
@@ -138,8 +140,9 @@ def _events(stream: BinaryIO) -> Iterator[Event]:
             time = layout.time(type_, body)
             newest = max(newest, time)
             waiting.append((time, type_, flags, body))
-    waiting.sort(key=_time_of)
-    yield from starmap(layout.read, waiting)
+    if layout:
+        waiting.sort(key=_time_of)
+        yield from starmap(layout.read, waiting)
 
 
 def _part(stream: BinaryIO, size: int) -> bytes:
