@@ -167,7 +167,7 @@ def with_needs(program: str) -> object:
 
 @pytest.mark.parametrize("program", [*map(with_needs, PROGRAMS)])
 def test_stacks_are_those_of_perf_frame_by_frame(program: str, tmp_path: Path) -> None:
-    """What perf has recorded once is read by the agent, and by perf with its own unwinder."""
+    """Read what perf has recorded once with the agent, and with perf and its own unwinder."""
     name = f"whole-{program[:3]}"
     with only_postgres() if program == "postgres" else ExitStack(), PROGRAMS[program](tmp_path, name):
         stream = tmp_path / "stream"

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
 
+from pgo_agent.logs import EventLogger
 from pgo_agent.native import Recording
 
+_log = EventLogger(__name__)
 LONGEST_NAME = 15  # bytes that the kernel keeps of a process name
 NS = 1_000_000_000
 
@@ -64,3 +66,9 @@ class Backend(Protocol):
 
     def obstacles(self) -> list[str]:
         """Return what keeps the profiler from working here, each with its fix, without trying to run it."""
+
+
+def tell_lost(count: int) -> None:
+    """Log how many samples the kernel had no room for, if any."""
+    if count:
+        _log.warning("samples lost", count=count)

@@ -20,15 +20,13 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple, Self
 
-from pgo_agent.backends.backend import Backend, SamplingRequest
+from pgo_agent.backends.backend import Backend, SamplingRequest, tell_lost
 from pgo_agent.backends.profiler_process import ProfilerProcess, wait_while_sampling
 from pgo_agent.backends.rights import missing_rights
 from pgo_agent.backends.whole_stacks import how_followed, unwinding, whole_stack
 from pgo_agent.errors import AgentError, ToolFailed
-from pgo_agent.logs import EventLogger
 from pgo_agent.native import BY_CALL_FRAMES, MemoryMaps, Recording, Stack
 
-_log = EventLogger(__name__)
 _PROGRAM = Path(__file__).with_name("bcc_program.py")
 _IDLE_SECONDS = 60.0  # it takes 100 MB, and compiling takes some seconds
 _ANSWER_SECONDS = 60.0
@@ -258,7 +256,7 @@ class _Capture:
             case "stack":
                 self._add_stack(*fields)
             case "lost":
-                _log.warning("samples lost", count=fields[0])
+                tell_lost(fields[0])
             case _:
                 self.ended.set()
 

@@ -14,12 +14,11 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
-from pgo_agent.backends.backend import SamplingRequest
+from pgo_agent.backends.backend import SamplingRequest, tell_lost
 from pgo_agent.backends.profiler_process import ProfilerProcess
 from pgo_agent.backends.rights import lacking, missing_rights
 from pgo_agent.backends.whole_stacks import can_unwind, how_unwound, unwind, unwinding
 from pgo_agent.errors import NotReadable, ToolFailed
-from pgo_agent.logs import EventLogger
 from pgo_agent.native import (
     Elf,
     Frame,
@@ -45,7 +44,6 @@ _COPIED_BYTES = 16 << 10
 _SMALLEST_BUFFER, _LARGEST_BUFFER = 2 << 20, 8 << 20
 # While the agent learns what files say of an address, which is new with each program, it doesn't read.
 _PIPE_BYTES, _PIPE_BYTES_OF_ROOT = 1 << 20, 32 << 20
-_log = EventLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +106,7 @@ def _read(stream: int, request: SamplingRequest) -> Recording:
             recording = Recording.from_samples(0, 0, request.period, reader.samples(opened))
         except ValueError as error:
             raise ToolFailed("perf", str(error)) from error
-    if reader.lost:
-        _log.warning("samples lost", count=reader.lost)
+    tell_lost(reader.lost)
     lost = sum(count for stack, (count, _) in recording.stacks.items() if not stack.frames)
     return replace(recording, lost_stacks=lost, cut_short=reader.cut_short)
 

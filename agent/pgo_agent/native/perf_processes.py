@@ -16,7 +16,7 @@ _NO_PROCESS = 1 << 31  # the kernel's own mappings
 
 @dataclass(slots=True)
 class _Memory:
-    """What is mapped, by address. Processes share it until one of them maps more; `key` is of this state."""
+    """Executable memory, by address. Processes share it until one maps more; `key` names this state."""
 
     areas: list[Area] = field(default_factory=list)
     is_shared: bool = False

@@ -3,8 +3,8 @@
 Most programs are compiled without frame pointers, and the kernel can't follow their stacks. Their files say
 how the caller's registers are found at each address (.eh_frame, for exceptions, also in C).
 
-Of the libraries that read it, libdw (elfutils) is in every distribution, and perf has it. Its own unwinder,
-libdwfl, wants the files of each process anew; framehop is a crate, and the agent has no Rust. So libdw is
+libdw (elfutils) reads that; it is in every distribution, and perf has it. Its own unwinder,
+libdwfl, wants the files of each process again; framehop is a crate, and the agent has no Rust. So libdw is
 only asked what an address needs (`unwind_rules`), once for each part of a function, and the frames are
 followed here, which takes some look-ups in dicts.
 """

@@ -1,6 +1,6 @@
 """Tell what `perf record -o -` would of processes `json` and `pgo-agent-probe`, which run this very Python.
 
-The format is the one that `pgo_agent.native.perf_stream` documents. Of the samples of each, one has no stack.
+The format is the one that `pgo_agent.native.perf_stream` documents. One sample of each has no stack.
 """
 
 from __future__ import annotations
