@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Self
 
@@ -76,7 +76,7 @@ class Unwinder:
             self._forget_what_is_over()
             while True:
                 rules = self._rules.setdefault(maps.text(pid), {})
-                addresses, end = _follow(registers, stack, rules, lambda at: self._learn(pid, maps, at))
+                addresses, end = _follow(registers, stack, rules, partial(self._learn, pid, maps))
                 if end is not _NO_CODE or not self._has_another_map(pid, maps):
                     return addresses, end is _END
 
@@ -143,8 +143,10 @@ class Unwinder:
         if mapping and (file := self._files.get((text, area)) or self._open(pid, area, mapping)):
             self._files[text, area] = file
             rule = self._reader and self._reader.rule(file, area.offset(address))
-        self._rules[text][address] = rule = rule or _rule_of_compiled(pid, address + 1)
-        self._addresses += 1
+        rule = rule or _rule_of_compiled(pid, address + 1)
+        if text in self._rules and maps.text(pid) == text:  # else it was just read again, by another thread
+            self._rules[text][address] = rule
+            self._addresses += 1
         return rule
 
     def _open(self, pid: int, area: Area, mapping: Mapping) -> CodeFile | None:

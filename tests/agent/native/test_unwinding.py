@@ -148,6 +148,24 @@ def test_what_is_no_code_has_no_callers(unwinder: Unwinder, *, has_ended: bool) 
     assert unwinder.unwind(pid, maps, now, b"\x01" * 100) == ([0x10], False)
 
 
+def test_a_map_that_another_thread_reads_meanwhile_is_no_fault(unwinder: Unwinder) -> None:
+    class Changing(MemoryMaps):
+        """A map that is another one each time it is asked for."""
+
+        reads = 0
+
+        def text(self, pid: int) -> str:
+            self.reads += 1
+            return f"{super().text(pid)}{self.reads}"
+
+    with mapped(PROGRAM) as (_, addresses):
+        maps = Changing()
+        maps.read(os.getpid())
+        at = addresses.start + code_of(PROGRAM.read_bytes()).start
+        found, _ = unwinder.unwind(os.getpid(), maps, registers(rip=at, rsp=1 << 20), bytes(64))
+        assert found[0] == at
+
+
 def test_there_are_seventeen_registers(unwinder: Unwinder) -> None:
     with pytest.raises(ValueError, match="16 registers, not 17"):
         unwinder.unwind(1, MemoryMaps(), [0] * 16, b"")
