@@ -81,7 +81,7 @@ class Http2Limits:
 
 @dataclass(slots=True)
 class Port:
-    """What the connections of a port share. `serve` is called with each request when its head has arrived."""
+    """A port, which its connections share. `serve` is called with each request when its head has arrived."""
 
     limits: Http2Limits
     turns: Turns

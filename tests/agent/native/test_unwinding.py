@@ -158,7 +158,7 @@ def test_a_map_that_another_thread_reads_meanwhile_is_no_fault(unwinder: Unwinde
             self.reads += 1
             return f"{super().text(pid)}{self.reads}"
 
-    with mapped(PROGRAM) as (_, addresses):
+    with mapped(PROGRAM.resolve()) as (_, addresses):
         maps = Changing()
         maps.read(os.getpid())
         at = addresses.start + code_of(PROGRAM.read_bytes()).start
