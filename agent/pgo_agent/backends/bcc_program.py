@@ -46,7 +46,7 @@ _IDLE_SECONDS = 1.0  # between two looks for a signal
 _SECOND = 1_000_000_000  # ns
 _CLOCK = (PerfType.SOFTWARE, PerfSWConfig.CPU_CLOCK)
 
-_COPIED_BYTES = 8 << 20  # between two times that the ring buffer is emptied; it has twice as much
+_SMALLEST_RING, _LARGEST_RING, _RING_OF_A_CPU = 4 << 20, 64 << 20, 1 << 19
 
 # Each sample carries its whole stack, in a ring buffer that is emptied ten times a second without wake-ups.
 # Stack tables in the kernel, as bcc's own tools use, lose stacks whose hashes collide. A thread other than
@@ -67,7 +67,7 @@ struct sample {
     struct copy copy;
 };
 BPF_PERCPU_ARRAY(scratch, struct sample, 1);
-BPF_RINGBUF_OUTPUT(samples, 4096);
+BPF_RINGBUF_OUTPUT(samples, RING_PAGES);
 BPF_ARRAY(lost, u64, 1);
 BPF_ARRAY(copied, u64, 1); // bytes since the ring buffer was emptied
 
@@ -154,8 +154,11 @@ class _Sampler:
         self._attached: dict[int, Any] = {}  # what bcc knows of the events of a frequency
         wanted = " || ".join(f"({_condition(name)})" for name in names)
         forks = forks_program()
-        words = {"WANTED": wanted, "DEPTH": _DEPTH, "COPIED_BYTES": _COPIED_BYTES}
-        text = re.sub(r"\b(WANTED|DEPTH|COPIED_BYTES)\b", lambda found: str(words[found[0]]), _TEXT)
+        wanted_bytes = min(max(_SMALLEST_RING, (os.cpu_count() or 1) * _RING_OF_A_CPU), _LARGEST_RING)
+        ring = 1 << (wanted_bytes - 1).bit_length()
+        # Half of it is for copies of stacks, so that there is always room for samples without.
+        words = {"WANTED": wanted, "DEPTH": _DEPTH, "COPIED_BYTES": ring // 2, "RING_PAGES": ring >> 12}
+        text = re.sub(rf"\b({'|'.join(words)})\b", lambda found: str(words[found[0]]), _TEXT)
         self._bpf = BPF(text=forks + copies_program() + text)
         ctypes.CDLL(None).malloc_trim(0)  # the compiler has freed 50 MiB
         self._forked = self._bpf["forked"] if forks else None
