@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import httpx
+from hpack import Decoder
 
 from tests.campaign.collector import Collector
 from tests.campaign.cost_parts import DATA, END_STREAM, GO_AWAY, HEADERS, PREFACE, RESET, Place
@@ -268,22 +269,27 @@ def _ask(address: str, content: bytes, may_go_on: Callable[[], bool]) -> int:
                 if not (part := connection.recv(1 << 16)):
                     break
                 answer = (answer + part)[:_MOST_READ]
-                if is_call and _is_answered(answer):
-                    return 200 if b"grpc-status\x010" in answer else 400
+                if is_call and (said := _answer_of(answer)) is not None:
+                    return 200 if (b"grpc-status", b"0") in said else 400
         else:
             return -1
     status = answer[9:12]
     return int(status) if status.isdigit() and not is_call else 0
 
 
-def _is_answered(frames: bytes) -> bool:
-    """Return whether frames of HTTP/2 have the end of a call."""
+def _answer_of(frames: bytes) -> list[tuple[bytes, bytes]] | None:
+    """Return all fields of the answer to a call, from frames of HTTP/2; None if it has no end yet."""
+    decoder, fields = Decoder(), list[tuple[bytes, bytes]]()
     while len(frames) >= _FRAME_HEAD:
         size, kind, flags = int.from_bytes(frames[:3]), frames[3], frames[4]
+        if len(frames) < _FRAME_HEAD + size:
+            return None
+        if kind == HEADERS:
+            fields += decoder.decode(frames[_FRAME_HEAD : _FRAME_HEAD + size], raw=True)
         if kind in {RESET, GO_AWAY} or (kind in {DATA, HEADERS} and flags & END_STREAM):
-            return True
+            return fields
         frames = frames[_FRAME_HEAD + size :]
-    return False
+    return None
 
 
 class _Loop(asyncio.SelectorEventLoop):
