@@ -287,6 +287,9 @@ class Clock:
         self._read = b""
         self._counted, self._begun = counted, 0
         self.owed, self.ended = 0, False
+        self.has_changed = (
+            False  # whether the thread has begun to run, or has run, between the last two calls
+        )
 
     def close(self) -> None:
         """Close its files."""
@@ -298,9 +301,10 @@ class Clock:
         try:
             times = os.pread(self._times, 64, 0)
         except ProcessLookupError:
-            self.ended = True
+            self.ended, self.has_changed = True, False
             return False
-        if times == self._read:
+        self.has_changed = times != self._read
+        if not self.has_changed:
             return False
         before, self._read = self._counted, times
         self._counted, _, self._begun = map(int, times.split())
@@ -360,24 +364,23 @@ class Sampling:
         Threads that wait for a CPU don't. So this looks which ran in a moment, and then at what they do.
         """
         holders = {lock: self._held(lock) for lock in {lock for lock, _, _ in self._threads}}
-        ran = [
-            (lock, thread, clock)
-            for lock, thread, clock in self._threads
-            if clock.advance() or holders[lock] == thread
-        ]
-        if not ran:
-            return
+        ran = {clock for lock, thread, clock in self._threads if clock.advance() or holders[lock] == thread}
         began = time.monotonic()
         time.sleep(_MOMENT)
         # If this reader got its CPU late, then often because the process had just let go of it.
         if time.monotonic() - began > _LATE and began - self._looked < _PATIENCE:
             return
+        # Also those that have begun meanwhile: else the beginning of what they compute would never be seen.
+        advanced = {clock: clock.advance() for _, _, clock in self._threads}
+        lately = [each for each in self._threads if each[2] in ran or each[2].has_changed]
+        if not lately:
+            return
         self._looked = began
         # A thread can be in several interpreters. The one whose lock it holds comes first.
-        for lock, thread, clock in sorted(ran, key=lambda each: self._held(each[0]) != each[1]):
+        for lock, thread, clock in sorted(lately, key=lambda each: self._held(each[0]) != each[1]):
             with suppress(OSError):  # it has ended, or its frames changed while they were read
                 holds = self._held(lock) == thread
-                if clock.computes(clock.advance()):
+                if clock.computes(advanced[clock]):
                     stack = self._stacks.stack(thread)
                     if stack and (self._held(lock) == thread) == holds:
                         yield clock, stack
