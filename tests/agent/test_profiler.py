@@ -435,7 +435,8 @@ def test_a_killed_program_is_continued_by_the_next(server: ScriptedServer, tmp_p
     process = subprocess.Popen(
         program(server, tmp_path, 0.2, 0.1), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    eventually(lambda: len(list(tmp_path.glob("*.profile"))) >= 3)
+    eventually(lambda: process.poll() is not None or len(list(tmp_path.glob("*.profile"))) >= 3)
+    assert process.poll() is None, process.communicate()
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     spooled = len(list(tmp_path.glob("*.profile")))
