@@ -42,6 +42,13 @@ def is_bcc(pid: int) -> bool:
     return False
 
 
+def reads_call_frames(pid: int) -> bool:
+    """Return whether a process reads call frame information for the agent."""
+    with suppress(OSError):
+        return b"/cfi_program.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
 def has_events(pid: int) -> bool:
     """Return whether a process has opened perf's events."""
     with suppress(OSError):  # the process has ended, or closed the file

@@ -16,7 +16,7 @@ import httpx
 from pprof_proto.profile_pb2 import Profile
 
 from tests.agent.forked import RunningAgent
-from tests.agent.sampling import has_events, is_bcc
+from tests.agent.sampling import has_events, is_bcc, reads_call_frames
 from tests.cpu_meter import children_of
 from tests.forked import NO_CONSTANTS, Constants
 
@@ -88,8 +88,13 @@ class Serving:
         return True
 
     def children(self) -> list[int]:
-        """Return the processes that the agent has started, without a kept bcc that samples nothing."""
-        return [pid for pid in self.every_child() if has_events(pid) or not is_bcc(pid)]
+        """Return the processes that the agent has started, without a kept bcc that samples nothing.
+
+        As long as bcc is kept, so is what reads call frame information.
+        """
+        every = self.every_child()
+        kept = {pid for pid in every if is_bcc(pid) and not has_events(pid)}
+        return [pid for pid in every if pid not in kept and not (kept and reads_call_frames(pid))]
 
     def every_child(self) -> list[int]:
         """Return the processes that the agent has started."""

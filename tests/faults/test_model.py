@@ -124,6 +124,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(owner=OWNED, labels=QUERIES, begin=BOUNDS, end=BOUNDS)
     def merge(self, owner: Owner, labels: str, begin: int | None, end: int | None) -> None:
+        if begin is not None and end is not None and begin <= end:
+            begin = None  # a from after to is refused
         self._check(Query(*owner, labels, ago(begin), ago(end)))
 
     @rule(owner=OWNED, labels=QUERIES, days=DAYS, end=BOUNDS)
