@@ -1,4 +1,4 @@
-"""Wait until a profiler samples: the kernel shows that it has opened perf's events."""
+"""Use only profilers that work here, and wait until one samples: it has opened perf's events then."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+from pgo_agent.backends import Backend, probe
+from pgo_agent.errors import AgentError
+
 from tests.cpu_meter import CpuMeter, children_of
 
 _PATIENCE_SECONDS = 120.0
+
+
+def working(backend: Backend) -> Backend:
+    """Return a profiler that works here. Skips the test, with the reason, if it doesn't."""
+    try:
+        probe(backend)
+    except AgentError as error:
+        pytest.skip(str(error))
+    return backend
 
 
 def wait_until_begun(agent: int) -> None:

@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from pgo_agent.backends import Backend, Perf, SamplingRequest, backends, probe
-from pgo_agent.errors import AgentError
+from pgo_agent.backends import Backend, Perf, SamplingRequest, backends
 from pgo_agent.native import BY_CALL_FRAMES, Recording, Stack
 from pgo_agent.native.perf_script import parse
 
 from tests.agent.backends.test_backends import functions_in
 from tests.agent.busy import running
+from tests.agent.sampling import working
 from tests.interop.listening import free_port, wait_until_answers
 from tests.interop.postgres_cluster import MISSING, only_postgres, running_postgres
 
@@ -218,12 +218,7 @@ def places_of(stack: Stack, more: int = 0) -> Places:
 
 @pytest.fixture(scope="module", params=["perf", "bcc"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    backend = backends()[request.param]
-    try:
-        probe(backend)
-    except AgentError as error:
-        pytest.skip(str(error))
-    return backend
+    return working(backends()[request.param])
 
 
 @pytest.mark.parametrize("language", [with_needs("cc"), with_needs("rs")])

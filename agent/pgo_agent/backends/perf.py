@@ -112,7 +112,7 @@ def _read(stream: int, request: SamplingRequest) -> Recording:
 
 
 class _Reader:
-    """Reads samples of processes with these names; counts those that are lost, or cut short."""
+    """Read the samples of processes with these names; count those that were lost or are cut short."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.lost = self.cut_short = 0

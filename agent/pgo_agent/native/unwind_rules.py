@@ -1,7 +1,7 @@
 """Learn from a file's call frame information how the caller's registers are found at an address.
 
-`RuleReader` asks libdw, in a process of its own (`cfi_program`), once for each part of a function. What it
-answers is checked here: whoever runs a program chooses what is in its file.
+`RuleReader` asks libdw, in a process of its own (`cfi_program`), once for each part of a function. Its
+answers are checked here, since the file may be hostile: anyone can have a program of their own profiled.
 """
 
 from __future__ import annotations

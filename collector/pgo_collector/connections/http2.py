@@ -185,8 +185,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         for stream in [*self._streams.values()]:
             self._lose(stream)
         self._unread.clear()
-        if not self.lost.done():
-            self.lost.set_result(None)
+        self.lost.set_result(None)
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Return where the next bytes are read to: all connections of a port read to one place."""

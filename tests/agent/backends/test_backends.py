@@ -25,7 +25,7 @@ from pgo_agent.backends import (
     choose,
     probe,
 )
-from pgo_agent.errors import AgentError, NoBackend, NoSamples, ToolFailed
+from pgo_agent.errors import NoBackend, NoSamples, ToolFailed
 from pgo_agent.native import function_names, read_samples
 from pgo_agent.native.elf import Elf
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
@@ -33,7 +33,7 @@ from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
 from tests.agent import frameless
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.latency.waiting import samples_of
-from tests.agent.sampling import wait_until_sampled
+from tests.agent.sampling import wait_until_sampled, working
 from tests.agent.serving import AGENT, parsed
 from tests.cpu_meter import CpuMeter, children_of
 
@@ -51,12 +51,7 @@ needs_root = pytest.mark.system("root")
 
 @pytest.fixture(scope="module", params=[*backends()])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    backend = backends()[request.param]
-    try:
-        probe(backend)
-    except AgentError as error:
-        pytest.skip(str(error))
-    return backend
+    return working(backends()[request.param])
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +126,7 @@ def test_stacks_without_frame_pointers_are_those_of_perf_with_call_frame_informa
     tmp_path: Path, way: str
 ) -> None:
     """`nap` is in the kernel whenever it is sampled, and `sort` in the program or libc."""
-    try:
-        probe(Bcc())
-    except AgentError as error:
-        pytest.skip(str(error))
+    working(Bcc())
     file = tmp_path / "perf.data"
     perf = ("perf", "record", "-q", "-e", "cpu-clock", "-F", "999", "--call-graph", "dwarf", "-o", file)
     with (

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pgo_agent.backends import Backend, SamplingRequest, backends, probe
+from pgo_agent.backends import Backend, SamplingRequest, backends
 from pgo_agent.backends.bcc_parts import can_copy
 from pgo_agent.backends.whole_stacks import can_unwind
 from pgo_agent.cli import main
-from pgo_agent.errors import AgentError
 from pgo_agent.native import native_profile
 
 from tests.agent.busy import needs_gcc
 from tests.agent.jit import NAME, build, contained
 from tests.agent.latency.waiting import Sample, samples_of
+from tests.agent.sampling import working
 from tests.cpu_meter import children_of
 
 FREQUENCY = 199
@@ -57,12 +57,7 @@ pytestmark = pytest.mark.system("root")
 
 @pytest.fixture(scope="module", params=[*backends()])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    backend = backends()[request.param]
-    try:
-        probe(backend)
-    except AgentError as error:
-        pytest.skip(str(error))
-    return backend
+    return working(backends()[request.param])
 
 
 def sampled(backend: Backend, name: str, process: subprocess.Popen[bytes], seconds: float) -> list[Sample]:

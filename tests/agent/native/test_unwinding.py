@@ -122,7 +122,7 @@ def stopped(pid: int) -> tuple[list[int], bytes]:
 def test_code_without_call_frame_information_is_followed_by_frame_pointers(
     unwinder: Unwinder, tmp_path: Path
 ) -> None:
-    """As what a program has compiled while it ran; a frame pointer of 0 is a thread's start, by the ABI."""
+    """A program may compile such code while it runs. By the ABI, a frame pointer of 0 is a thread's start."""
     path = tmp_path / "code"
     path.write_bytes(bytes(4096))
     with mapped(path) as (maps, code):
