@@ -1,4 +1,5 @@
-/* Wait and compute by way of libc, compiled without frame pointers: `frameless nap`, or `frameless sort`.
+/* Wait or compute by way of libc, compiled without frame pointers: `frameless nap`, which waits for 7 ms at a
+ * time, `frameless blink`, for 20 us, so that it computes, too, or `frameless sort`.
  *
  * It writes a line when it begins, and runs until it is killed. */
 #include <stdlib.h>
@@ -11,8 +12,8 @@
 static volatile long sink; /* keeps calls from being the last of their function */
 static int numbers[4096];
 
-NAMED void nap_seven(void) {
-    struct timespec time = {.tv_nsec = 7000000};
+NAMED void nap_once(int nanos) {
+    struct timespec time = {.tv_nsec = nanos};
     nanosleep(&time, NULL);
     sink++;
 }
@@ -32,13 +33,13 @@ NAMED void sort_all(void) {
     sink++;
 }
 
-NAMED void work(int naps) {
+NAMED void work(int nanos) {
     char room[512]; /* a stack of some size */
-    memset(room, naps, sizeof room);
+    memset(room, nanos, sizeof room);
     sink += room[sink & 511];
     for (;;) {
-        if (naps)
-            nap_seven();
+        if (nanos)
+            nap_once(nanos);
         else
             sort_all();
         sink++;
@@ -48,6 +49,6 @@ NAMED void work(int naps) {
 int main(int count, char **arguments) {
     if (count < 2 || write(STDOUT_FILENO, "runs\n", 5) != 5)
         return 1;
-    work(strcmp(arguments[1], "nap") == 0);
+    work(strcmp(arguments[1], "nap") == 0 ? 7000000 : strcmp(arguments[1], "blink") == 0 ? 20000 : 0);
     sink++;
 }

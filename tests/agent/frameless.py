@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 SOURCE = Path(__file__).with_name("frameless.c")
 # A name that no other process of the machine has.
 NAME = f"frless-{os.getpid()}"
-NAPPING = ["clock_nanosleep", "__nanosleep", "nap_seven", "work", "main"]
+NAPPING = ["clock_nanosleep", "__nanosleep", "nap_once", "work", "main"]
 _FLAGS = ("-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-g", "-Wall", "-Werror")
 _PATIENCE_SECONDS = 60.0
 _IP, _SP = 16, 19  # in struct pt_regs

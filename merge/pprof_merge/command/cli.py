@@ -265,7 +265,8 @@ def _named(merged: Profile, programs: Sequence[str]) -> Profile:
     from pathlib import Path  # noqa: PLC0415 - as below
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - as below
 
-    from pprof_merge.symbols import SymbolTable, with_names, write_table  # noqa: PLC0415 - imports NumPy
+    from pprof_merge.merging import merge  # noqa: PLC0415 - imports NumPy
+    from pprof_merge.symbols import SymbolTable, with_names, write_table  # noqa: PLC0415 - as above
 
     tables = {}
     with TemporaryDirectory(prefix="pprof-merge-") as folder:
@@ -284,7 +285,7 @@ def _named(merged: Profile, programs: Sequence[str]) -> Profile:
                 raise BadInputError(f"--symbolize {program}: {error}") from error
             except OSError as error:
                 raise BadInputError(f"--symbolize {program}: {error.strerror}") from error
-        return with_names(merged, tables)
+        return merge([with_names(merged, tables)])
 
 
 def _check_known(program: str, build_id: str, merged: Profile) -> None:

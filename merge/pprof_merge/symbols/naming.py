@@ -13,7 +13,6 @@ import numpy as np
 
 from pprof_merge.arrays import Bools, Int64s, Ints
 from pprof_merge.columns.ragged import offsets_of, spans
-from pprof_merge.merging.batch import merge
 from pprof_merge.profile import Profile
 from pprof_merge.profile.records import Functions, Lines, Locations
 from pprof_merge.symbols.table import Frame, SymbolTable
@@ -23,7 +22,8 @@ def with_names(profile: Profile, tables: Mapping[str, SymbolTable]) -> Profile:
     """Return a profile whose locations without lines have those of the tables, which are by build id.
 
     Calls that are inlined become lines. Functions have the names that linkers know, which views demangle.
-    A profile of which no location is in a table is returned as it is.
+    Samples stay as they are, row by row, so that some may now have equal stacks. A profile of which no
+    location is in a table is returned as it is.
     """
     found = _frames(profile, tables)
     if not found:
@@ -31,13 +31,12 @@ def with_names(profile: Profile, tables: Mapping[str, SymbolTable]) -> Profile:
     added = _Functions(profile)
     lines = {row: [(added.row(frame), frame.line) for frame in frames] for row, frames in found.items()}
     locations = replace(profile.locations, lines=_with_lines(profile.locations.lines, lines))
-    named = profile.replace(
+    return profile.replace(
         strings=added.strings,
         functions=added.table(),
         locations=locations,
         mappings=replace(profile.mappings, flags=_flags(profile.mappings.flags, locations)),
     )
-    return merge([named])
 
 
 def _frames(profile: Profile, tables: Mapping[str, SymbolTable]) -> dict[int, list[Frame]]:

@@ -119,30 +119,43 @@ def shares_of(stacks: Map[Stack, int]) -> dict[tuple[str, ...], float]:
     return {stack: count / counts.total() for stack, count in counts.items()}
 
 
-@needs_gcc
-@pytest.mark.system("perf")
-@pytest.mark.parametrize("way", ["sort", "nap"])
-def test_stacks_without_frame_pointers_are_those_of_perf_with_call_frame_information(
-    tmp_path: Path, way: str
-) -> None:
-    """`nap` is in the kernel whenever it is sampled, and `sort` in the program or libc."""
+def recorded_beside_perf(folder: Path, way: str) -> tuple[Recording, dict[tuple[str, ...], float]]:
+    """Return what bcc recorded of the program without frame pointers, and the shares of perf's stacks."""
     working(Bcc())
-    file = tmp_path / "perf.data"
+    file = folder / "perf.data"
     perf = ("perf", "record", "-q", "-e", "cpu-clock", "-F", "999", "--call-graph", "dwarf", "-o", file)
     with (
-        frameless.running(frameless.build(tmp_path), way) as process,
+        frameless.running(frameless.build(folder), way) as process,
         subprocess.Popen([*perf, "-p", str(process.pid)]) as reference,
     ):
         recording = Bcc().record(SamplingRequest((frameless.NAME[:15],), 999), 8.0, threading.Event())
         reference.terminate()
+    return recording, shares_of(Counter(sample.stack for sample in read_samples(file)))
+
+
+@needs_gcc
+@pytest.mark.system("perf")
+def test_stacks_without_frame_pointers_are_those_of_perf_with_call_frame_information(tmp_path: Path) -> None:
+    recording, theirs = recorded_beside_perf(tmp_path, "sort")
     ours = shares_of({stack: count for stack, (count, _) in recording.stacks.items()})
-    theirs = shares_of(Counter(sample.stack for sample in read_samples(file)))
     for shares in (ours, theirs):
         assert sum(share for stack, share in shares.items() if stack[-1:] == ("main",)) > 0.95, shares
     common = sum(min(share, theirs.get(stack, 0)) for stack, share in ours.items())
     assert common > 0.8, (ours, theirs)
     assert recording.cut_short is not None
     assert recording.cut_short < 0.05 * sum(count for count, _ in recording.stacks.values())
+
+
+@needs_gcc
+@pytest.mark.system("perf")
+def test_a_program_without_frame_pointers_that_waits_has_its_whole_stack_as_with_perf(tmp_path: Path) -> None:
+    """It is sampled as it begins to wait or has waited, in the kernel, so that shares say nothing."""
+    recording, theirs = recorded_beside_perf(tmp_path, "blink")
+    ours = shares_of({stack: count for stack, (count, _) in recording.stacks.items()})
+    for shares in (ours, theirs):
+        whole = [share for stack, share in shares.items() if list(stack) == frameless.NAPPING[-len(stack) :]]
+        assert sum(whole) > 0.95, shares
+        assert tuple(frameless.NAPPING) in shares
 
 
 @needs_gcc
