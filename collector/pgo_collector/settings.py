@@ -556,8 +556,8 @@ class Settings(BaseModel):
         gt=0,
         le=_MOST,
         description=(
-            "The largest upload of a program for the format llvm, as it is sent and with its sections"
-            " uncompressed, in bytes. Beyond it, the answer is 413 or 400."
+            "The largest upload of a program, as it is sent and with its sections uncompressed, in bytes."
+            " Beyond it, the answer is 413 or 400."
         ),
     )
     binary_seconds: float = Field(
@@ -570,13 +570,13 @@ class Settings(BaseModel):
         ),
     )
     binaries_kept: int = Field(
-        default=10,
+        default=50,
         ge=0,
         le=10_000,
         description=(
-            "How many builds of a service keep an uploaded program, for the format llvm. The oldest"
-            " uploads go first. 0 takes and uses none. Needs the extra `binary` of the package, and"
-            " llvm-symbolizer."
+            "How many uploaded programs a service keeps, for the names of functions and the format llvm. The"
+            " oldest uploads go first. 0 takes and uses none. Needs the extra `binary` of the package; for"
+            " the format llvm, llvm-symbolizer, too."
         ),
     )
     binaries_megabytes: float = Field(
@@ -587,12 +587,22 @@ class Settings(BaseModel):
             " deleted first; the newest one stays."
         ),
     )
+    shared_megabytes: float = Field(
+        default=10_240,
+        gt=0,
+        description=(
+            "How much programs that name the functions of every service may take on disk, in MiB. Agents"
+            " that name no service upload them, with a key that is for all services. The oldest uploads are"
+            " deleted first."
+        ),
+    )
     copies_megabytes: float = Field(
         default=2048,
         gt=0,
         description=(
-            "How much the local copies of programs and start lines may take on disk if PGOF_STORAGE is a"
-            " bucket, in MiB. The least recently used are deleted first."
+            "How much the tables made of uploaded programs' symbols may take on disk, and, if PGOF_STORAGE is"
+            " a bucket, local copies of programs and start lines, in MiB. The least recently used are deleted"
+            " first."
         ),
     )
     binary_days: float = Field(
@@ -1004,7 +1014,7 @@ class Settings(BaseModel):
 
     @property
     def copies_bytes(self) -> int:
-        """The bytes that copies of what is in a bucket may take."""
+        """The bytes that copies of what is in a bucket, and tables of symbols, may take."""
         return int(self.copies_megabytes * (1 << 20))
 
     @property

@@ -13,6 +13,7 @@ from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.warming import Warming
 from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
 from pgo_collector.settings import Settings
+from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.folder import DataFolder, folder_storage
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
@@ -35,11 +36,12 @@ def application(home: Path) -> FastAPI:
         Store(folder, SQLite(folder.catalog), folder_storage(folder.path)) as store,
     ):
         workers = Workers(1, BOUNDS, folder.rows)
-        tasks = BlobTasks(workers, bulk := OwnWorkers(workers), store.catalog)
+        binaries = Binaries(store, workers, Settings())
+        tasks = BlobTasks(workers, bulk := OwnWorkers(workers), store.catalog, binaries.symbols)
         app = create_app(
             Settings(),
             AppDependencies(
-                OpenStore(store, Commits(store), tasks, bulk.progress),
+                OpenStore(store, Commits(store), tasks, binaries, bulk.progress),
                 KeptMerges(folder.merged, 1),
                 StartLineTables(store, workers, Settings()),
                 Locks(store.catalog.database.leases),

@@ -7,6 +7,7 @@ DOORS = (
     "pprof_merge.analysis",
     "pprof_merge.formats",
     "pprof_merge.binary",
+    "pprof_merge.symbols",
     "pprof_merge.heap",
     "pprof_merge.streams",
     "pprof_merge.arrays",

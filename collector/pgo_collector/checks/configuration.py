@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pgo_collector.checks import Finding, State
-from pgo_collector.engine.binaries import lacking
+from pgo_collector.engine.binaries import lacking, lacking_for_llvm
 from pgo_collector.errors import (
     CannotStart,
     DaskUnavailable,
@@ -125,16 +125,18 @@ def _binaries(settings: Settings) -> Finding:
     """Check whether programs can be uploaded and read; it's a fault only where some are stored."""
     if not settings.binaries_kept:
         return Finding("binaries", "ok", "off: PGOF_BINARIES_KEPT is 0")
-    reason = lacking()
+    reason, cannot = lacking(), "can't be read"
     if not reason:
-        return Finding("binaries", "ok", "programs can be uploaded for the format llvm")
+        reason, cannot = lacking_for_llvm(), "can't help the format llvm"
+    if not reason:
+        return Finding("binaries", "ok", "programs can be uploaded, for names and the format llvm")
     try:
         count = len(stored_sizes(storage_of(settings)))
     except (OSError, StorageUnusable):  # which other checks tell
         count = 0
     if count:
-        return Finding("binaries", "warning", f"{count} programs are stored, and can't be read", reason)
-    return Finding("binaries", "ok", f"no program can be uploaded: {reason}")
+        return Finding("binaries", "warning", f"{count} programs are stored, and {cannot}", reason)
+    return Finding("binaries", "ok", f"programs {cannot}: {reason}")
 
 
 def _bulk(settings: Settings) -> Finding:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,9 @@ from pprof_merge.analysis import Rules, kept_by_llvm
 from pprof_merge.binary import Binary, BinaryInvalid, BinaryLimits, llvm_with_binary
 from pprof_merge.formats import most_sampled_build
 
-from pgo_collector.engine.renditions import BinaryChoice, Rendition, StoredBinary
+from pgo_collector.blobs.copies import Copies
+from pgo_collector.engine.renditions import BinaryChoice, BinaryKind, Rendition, StoredBinary
+from pgo_collector.engine.symbols import make_table
 from pgo_collector.errors import (
     BinariesOff,
     BinaryUnreadable,
@@ -24,16 +27,17 @@ from pgo_collector.errors import (
     NotOfThisProfile,
 )
 
-_PACKAGES = {"elftools": "pyelftools", "capstone": "capstone"}
+_PACKAGES = {"elftools": "pyelftools", "capstone": "capstone", "symbolic": "symbolic"}
 _TOOL = "llvm-symbolizer"
 
 
 class BinaryFacts(NamedTuple):
-    """The build id and the SHA-256 of a program, in hex, and its size in bytes."""
+    """The build id and the SHA-256 of a program, in hex, its size in bytes, and what it has."""
 
     build_id: str
     sha256: str
     size: int
+    kind: BinaryKind
 
 
 def lacking() -> str:
@@ -41,31 +45,36 @@ def lacking() -> str:
     missing = [package for module, package in _PACKAGES.items() if find_spec(module) is None]
     if missing:
         return f"not installed: {', '.join(missing)} (pip install 'pgo-collector[binary]')"
+    return ""
+
+
+def lacking_for_llvm() -> str:
+    """Return what isn't installed that a program helps a merge in the format llvm with; empty if nothing."""
+    if missing := lacking():
+        return missing
     if shutil.which(_TOOL) is None:
         return f"{_TOOL} isn't on PATH: install LLVM's tools, such as Debian's package llvm"
     return ""
 
 
-def inspect_binary(body: Path, limits: BinaryLimits) -> BinaryFacts:
-    """Return the facts of an uploaded program; a task. Raises BinaryUnreadable and OSError.
+def inspect_binary(body: Path, limits: BinaryLimits, copies: Copies) -> BinaryFacts:
+    """Return the facts of an uploaded program, and make its table of symbols; a task.
 
-    Its debug information is read only when a merge is made with it.
+    What else it has is read when a merge is made with it. Raises BinaryUnreadable and OSError.
     """
-    try:
+    with body.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    kind: BinaryKind = "symbols"
+    with suppress(BinaryInvalid):
         binary = Binary.at(str(body), limits)
+        if binary.has_lines:
+            # Where it can't help now, merges would be refused that need no help.
+            kind = "program" if binary.has_code and not lacking_for_llvm() else "debug"
+    try:
+        build_id = make_table(digest, body, copies)
     except BinaryInvalid as error:
         raise BinaryUnreadable(f"not a program that can be used: {error}") from error
-    if not binary.build_id:
-        raise BinaryUnreadable(
-            "the program has no build id, by which it is known in profiles; link it with -Wl,--build-id"
-        )
-    if not binary.has_lines:
-        raise BinaryUnreadable(
-            "the program has no debug lines; build it with -g -fdebug-info-for-profiling, and don't strip it"
-        )
-    with body.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return BinaryFacts(binary.build_id, sha256, body.stat().st_size)
+    return BinaryFacts(build_id, digest, body.stat().st_size, kind)
 
 
 def written_pieces(
@@ -97,7 +106,7 @@ def written_pieces(
                 f" help: {error}; delete it (/v1/binaries), or ask /v1/merge with binary=none"
             ) from error
         except ModuleNotFoundError as error:
-            raise BinariesOff(f"{lacking()}; or ask /v1/merge with binary=none") from error
+            raise BinariesOff(f"{lacking_for_llvm()}; or ask /v1/merge with binary=none") from error
 
 
 def kept_with_help(binaries: BinaryChoice, profile: Profile, budget: Budget) -> int:

@@ -18,6 +18,7 @@ from pprof_merge.merging import PLAIN_WEIGHTING, REQUEST_LABELS, SERVICE, check_
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.row_cache import RowCache, Rows
+from pgo_collector.engine.symbols import NO_SYMBOLS, Symbols
 from pgo_collector.engine.validation import check_cpu
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import LeftOut
@@ -42,11 +43,12 @@ ROW_CACHE = RowCache(STORED_LIMITS, ENGINE)
 
 @dataclass(frozen=True, slots=True)
 class ChosenBlobs:
-    """The blobs of one service and type that a merge is to have."""
+    """The blobs of one service and type that a merge is to have, and what names the functions in a view."""
 
     service: str
     type: str
     blobs: BlobColumns
+    symbols: Symbols = NO_SYMBOLS
 
     @property
     def owner(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 from pprof_merge import FORMATS, Weighting
 from pprof_merge.analysis import ALL_LATENCIES, LatencyRange, Rules
@@ -20,11 +20,16 @@ _PLAIN = "pprof"
 NO_BINARY = "none"
 
 
+# A program that helps, one that only names functions and their lines, or one that knows no lines, either.
+BinaryKind = Literal["program", "debug", "symbols"]
+
+
 class StoredBinary(NamedTuple):
     """A program that was uploaded: its build id and SHA-256 in hex, its object, and the folder of copies."""
 
     build_id: str
     sha256: str
+    kind: BinaryKind
     object: StoredObject
     copies: Copies
 
@@ -54,7 +59,8 @@ class Rendition:
     """A format, the weights of the merge's profiles, and what is done to the merge before it is written: its
     samples outside a range of latencies are left out, patterns choose by names, and rules are applied. Paths
     are without the folders of `trim_path`. The format llvm may take a program to help. With `every_label`,
-    samples keep the labels that number requests.
+    samples keep the labels that number requests. `symbolize` gives addresses the names of uploaded programs,
+    as views always have them.
     """
 
     format: Format
@@ -65,6 +71,7 @@ class Rendition:
     binaries: BinaryChoice = NO_BINARIES
     every_label: bool = False
     trim_path: tuple[str, ...] = ()
+    symbolize: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -76,7 +83,13 @@ class Rendition:
             and self.latencies.is_everything
             and self.patterns.is_everything
             and not self.trim_path
+            and not self.symbolize
         )
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether addresses get the names of uploaded programs."""
+        return self.symbolize or self.format.is_view
 
     @property
     def depth(self) -> int | None:

@@ -7,7 +7,7 @@ service has very many profiles, only every k-th is read, and counts k times.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -94,7 +94,7 @@ def survey_blobs(chosen: ChosenBlobs, weeks: Weeks, budget: Budget) -> Survey:
     """Return the survey of the blobs of a service. Raises AnswerTooLarge."""
     every = -(-len(chosen.blobs) // MOST_PROFILES) or 1
     rows = np.arange(0, len(chosen.blobs), every)
-    some = ChosenBlobs(chosen.service, chosen.type, chosen.blobs.take(rows))
+    some = replace(chosen, blobs=chosen.blobs.take(rows))
     shown = read_view_inputs(some, column_called(""))
     left_out, n_days = shown.left_out, weeks.end - weeks.base
     if shown.sample_type is None:

@@ -22,6 +22,7 @@ from pprof_merge import (
     Weighting,
     compress,
     decode,
+    merge,
 )
 from pprof_merge.analysis import (
     KeptApart,
@@ -194,7 +195,8 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
 def _summed(chosen: ChosenBlobs, rendition: Rendition) -> tuple[Profile | None, tuple[LeftOut, ...]]:
     """Return the sum of blobs for a rendition, None if none can be merged, and those that were left out.
 
-    For people it is a view, unless they weigh the profiles themselves.
+    For people it is a view, unless they weigh the profiles themselves. Views have names, and so has a merge
+    that is to be symbolized.
     """
     if rendition.format.is_view and rendition.weighting.is_plain:
         shown = read_view_inputs(chosen, lambda _: None, every_label=rendition.every_label)
@@ -204,7 +206,11 @@ def _summed(chosen: ChosenBlobs, rendition: Rendition) -> tuple[Profile | None, 
     if not len(inputs.numbers):
         return None, inputs.left_out
     with span("engine", "sum", profiles=len(inputs.numbers)):
-        return inputs.merge(rendition.weighting, rendition.depth), inputs.left_out
+        profile = inputs.merge(rendition.weighting, rendition.depth)
+    if rendition.symbolize:
+        # Stacks may be equal now, and functions already there.
+        return merge([chosen.symbols.named(profile)]), inputs.left_out
+    return chosen.symbols.named(profile) if rendition.is_named else profile, inputs.left_out
 
 
 def read_rows(chosen: ChosenBlobs) -> None:

@@ -19,6 +19,7 @@ from pprof_merge.arrays import Bools, Int64s
 from pprof_merge.merging import Kind, Snapshots, kinds_of
 
 from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_merge_inputs
+from pgo_collector.engine.symbols import Symbols
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.profile_types import COUNTED_SINCE_START
 
@@ -84,6 +85,7 @@ class ViewInputs:
     column: int | None
     kinds: Mapping[ValueType, Kind]
     snapshots: Snapshots | None
+    symbols: Symbols
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -129,18 +131,19 @@ class ViewInputs:
     def take(self, mask: Bools) -> ViewInputs:
         """Return the same view of some of the profiles (n,)."""
         numbers, blobs = self.inputs.numbers[mask], self.inputs.blobs.take(np.flatnonzero(mask))
-        return _view(replace(self.inputs, numbers=numbers, blobs=blobs), self.kinds, self._choose)
+        inputs = replace(self.inputs, numbers=numbers, blobs=blobs)
+        return _view(inputs, self.kinds, self._choose, self.symbols)
 
     def _choose(self, header: Header) -> int | None:
         sample_type = self.sample_type
         return None if sample_type is None else header.sample_types.index(sample_type)
 
     def merge(self, depth: int | None = None) -> Profile:
-        """Return what the view shows, as a profile. `depth` is as in `Collection.merge`."""
+        """Return what the view shows, as a profile with names. `depth` is as in `Collection.merge`."""
         if self.snapshots is None:
-            return self.inputs.merge(depth=depth)
-        numbers = self.inputs.numbers.tolist()
-        return self.inputs.collection.merge_snapshots(numbers, self.snapshots, self.kinds, depth)
+            return self.symbols.named(self.inputs.merge(depth=depth))
+        of = self.inputs.numbers.tolist(), self.snapshots, self.kinds
+        return self.symbols.named(self.inputs.collection.merge_snapshots(*of, depth))
 
     def in_steps(self, values: Int64s, steps: Int64s, n_steps: int) -> Int64s:
         """Return what the values (n,) of the view's sample type come to in each step (n_steps,).
@@ -169,7 +172,7 @@ def read_view_inputs(chosen: ChosenBlobs, choose: ChooseColumn, *, every_label: 
     """
     inputs = read_merge_inputs(chosen, every_label=every_label)
     if not len(inputs.numbers):
-        return ViewInputs(inputs, None, None, {}, None)
+        return ViewInputs(inputs, None, None, {}, None, chosen.symbols)
     kinds_of_each, which = _kinds(inputs, chosen.type)
     usual = Counter(which.tolist()).most_common(1)[0][0]
     kinds = kinds_of_each[usual]
@@ -179,13 +182,15 @@ def read_view_inputs(chosen: ChosenBlobs, choose: ChooseColumn, *, every_label: 
         column = choose(header)
         if column is None or kinds[header.sample_types[column]] != "amount":
             inputs = _without(inputs, inputs.blobs.is_combined, _COMBINED)
-    return _view(inputs, kinds, choose)
+    return _view(inputs, kinds, choose, chosen.symbols)
 
 
-def _view(inputs: MergeInputs, kinds: Mapping[ValueType, Kind], choose: ChooseColumn) -> ViewInputs:
+def _view(
+    inputs: MergeInputs, kinds: Mapping[ValueType, Kind], choose: ChooseColumn, symbols: Symbols
+) -> ViewInputs:
     numbers = inputs.numbers.tolist()
     if not numbers:
-        return ViewInputs(inputs, None, None, kinds, None)
+        return ViewInputs(inputs, None, None, kinds, None, symbols)
     header = inputs.collection.merged_header(numbers)
     snapshots = None
     if {*kinds.values()} - {"amount"}:
@@ -193,7 +198,7 @@ def _view(inputs: MergeInputs, kinds: Mapping[ValueType, Kind], choose: ChooseCo
         counted = [each for each, kind in kinds.items() if kind == "cumulative"]
         if counted:
             snapshots = inputs.collection.with_restarts(numbers, snapshots, counted)
-    return ViewInputs(inputs, header, choose(header), kinds, snapshots)
+    return ViewInputs(inputs, header, choose(header), kinds, snapshots, symbols)
 
 
 def _kinds(inputs: MergeInputs, type_: str) -> tuple[list[dict[ValueType, Kind]], Int64s]:

@@ -257,6 +257,7 @@ def time_blobs(
             latencies=focus.latencies,
             snapshots=shown.snapshots,
             kinds=shown.kinds,
+            named=shown.symbols.named,
         )
     values = np.stack([part[:, shown.column] for part in (found.total, found.flat, found.cum)], axis=1)
     types = found.header.sample_types

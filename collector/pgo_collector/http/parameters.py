@@ -105,6 +105,10 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
             _choice("stable", "all"),
             "The labels that samples keep: `stable` leaves out what differs for each request, as `span id`.",
         ),
+        "symbolize": (
+            _TEXT,
+            "`true`: give addresses without functions those of uploaded programs, as views always have them.",
+        ),
         "and_combine": (_TEXT, "`true`, only with POST: replace the stored profiles by their merge."),
     }
 )  # fmt: skip

@@ -187,6 +187,14 @@ def every_label_of(request: Request) -> bool:
     return given == _ALL
 
 
+def symbolize_of(request: Request) -> bool:
+    """Return whether a request wants names for addresses: `symbolize=true`. Raises ParameterInvalid."""
+    given = first_values(request).get("symbolize") or "false"
+    if given not in {"true", "false"}:
+        raise ParameterInvalid(f"symbolize={given[:50]}: give true or false")
+    return given == "true"
+
+
 def patterns_of(request: Request) -> NamePatterns:
     """Return the patterns `focus`, `ignore` and `hide`. Raises ParameterInvalid."""
     given = first_values(request)

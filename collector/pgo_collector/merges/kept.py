@@ -58,10 +58,11 @@ class _Entry:
     checked: tuple[_FileIdentity, float] | None = None
 
 
-def fingerprint_of(blobs: str, rendition: Rendition) -> str:
-    """Return the fingerprint of a rendition of a merge, as hex; `blobs` is the fingerprint of its blobs.
+def fingerprint_of(blobs: str, rendition: Rendition, symbols: str = "") -> str:
+    """Return the fingerprint of a rendition of a merge, as hex.
 
-    It changes with all that the merge depends on: blobs, format, rules, weights, samples, programs, engine.
+    `blobs` is the fingerprint of its blobs, and `symbols` that of what names its functions. It changes with
+    all that the merge depends on, also with the format, rules, weights, samples, programs and the engine.
     """
     weighting, binaries = rendition.weighting, rendition.binaries
     programs = ",".join(f"{each.build_id}={each.sha256}" for each in binaries.stored)
@@ -78,6 +79,7 @@ def fingerprint_of(blobs: str, rendition: Rendition) -> str:
         str(rendition.trim_path),
         f"{programs}{'!' if binaries.is_named else ''}",
         str(rendition.every_label),
+        f"{rendition.symbolize} {symbols}",
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

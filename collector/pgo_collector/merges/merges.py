@@ -157,9 +157,10 @@ class Merges:
         Raises NothingSelected.
         """
         catalog = self.store.catalog
+        symbols = self.tasks.symbols_of(selection.service).fingerprint if rendition.is_named else ""
 
         def take(state: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs | None:
-            if fingerprint_of(state.fingerprint, rendition) in self._kept:
+            if fingerprint_of(state.fingerprint, rendition, symbols) in self._kept:
                 return None
             return chosen_of(self.store.blobs.storage, selection.service, selection.type, blobs)
 
@@ -168,7 +169,7 @@ class Merges:
             check_services(catalog, selection.service)
         while True:
             if state is not None:
-                fingerprint = fingerprint_of(state.fingerprint, rendition)
+                fingerprint = fingerprint_of(state.fingerprint, rendition, symbols)
                 if chosen is not None:
                     return _Resolved(state, fingerprint, chosen)
                 if (opened := self._kept.open(fingerprint, state.coarse)) is not None:

@@ -77,7 +77,7 @@ class Fleet:
         self._store = store
         self.tasks = tasks
         self.budget = budget
-        self.kept = KeptAnswers(store.catalog, kept_bytes)
+        self.kept = KeptAnswers(store.catalog, tasks.symbols_of, kept_bytes)
         self._concurrent = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def find(self, selection: Selection) -> Found:

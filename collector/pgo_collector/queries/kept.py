@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import TypeVar
 
 from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.engine.symbols import Symbols
 from pgo_collector.model.selection import Selection
 
 T = TypeVar("T")
@@ -21,10 +22,14 @@ _LARGEST_SHARE = 0.25
 
 
 class KeptAnswers:
-    """The answers that were asked for last, in at most `most_bytes` of memory."""
+    """The answers that were asked for last, in at most `most_bytes` of memory.
 
-    def __init__(self, catalog: Catalog, most_bytes: int) -> None:
+    `symbols_of` returns what names the functions of a service, or of several. It blocks.
+    """
+
+    def __init__(self, catalog: Catalog, symbols_of: Callable[[str], Symbols], most_bytes: int) -> None:
         self._catalog = catalog
+        self._symbols_of = symbols_of
         self._most_bytes = most_bytes
         self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
         self._bytes = 0
@@ -38,15 +43,13 @@ class KeptAnswers:
     ) -> T:
         """Return the answer to a question about selections: the kept one, or the one that `make` returns.
 
-        `question` has everything that the answer depends on besides the profiles. A selection of the last
-        days has the same answer as long as it has the same profiles. An answer for which `is_whole` is false
-        isn't kept: it is without profiles that couldn't be read, and that may be readable the next time.
+        `question` has everything that the answer depends on besides the profiles and their names. A selection
+        of the last days has the same answer as long as it has the same profiles. An answer for which
+        `is_whole` is false isn't kept: it is without profiles that couldn't be read, and that may be readable
+        the next time.
         """
-        parts: list[Hashable] = [question]
-        for selection in selections:
-            state = await asyncio.to_thread(self._catalog.state, selection)
-            parts.append((selection.service, selection.type, state.fingerprint, state.coarse))
-        key = tuple(parts)
+        states = [await asyncio.to_thread(self._state_of, selection) for selection in selections]
+        key = question, *states
         kept = self._kept.get(key)
         if kept is not None:
             self._kept.move_to_end(key)
@@ -56,6 +59,11 @@ class KeptAnswers:
         if is_whole(made):
             self._keep(key, await asyncio.to_thread(pickle.dumps, made))
         return made
+
+    def _state_of(self, selection: Selection) -> Hashable:
+        """Return what changes with the profiles of a selection, and with what names their functions."""
+        state, symbols = self._catalog.state(selection), self._symbols_of(selection.service)
+        return selection.service, selection.type, state.fingerprint, state.coarse, symbols.fingerprint
 
     def _keep(self, key: Hashable, content: bytes) -> None:
         if len(content) > self._most_bytes * _LARGEST_SHARE:

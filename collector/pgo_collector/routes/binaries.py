@@ -1,4 +1,4 @@
-"""/v1/binaries: take, list and delete programs, with which merges in the format llvm get better."""
+"""/v1/binaries: take, list and delete programs, which name functions and make merges in llvm better."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pgo_collector.store.store import not_stored
 from pgo_collector.submits.body import BodyBound, BodyReader
 from pgo_collector.submits.submits import Quotas
 
-_EXPECTED = "the ELF program that is profiled, with its symbols and debug lines"
+_EXPECTED = "the ELF program that is profiled, with its symbols or debug lines, or its separate debug file"
 _OF_SERVICE = parameters("service")
 _log = structlog.get_logger()
 
@@ -43,8 +43,8 @@ def binaries_routes(
     @routes.post(
         "/v1/binaries",
         checks=[require_service_key(submit_keys, settings.default_service)],
-        summary="Store a program that is profiled, with which merges in the format llvm get better",
-        response_description="The program is stored durably: its build id, SHA-256 and size",
+        summary="Store a program that is profiled, which names functions and makes merges in llvm better",
+        response_description="The program is stored durably: its build id, SHA-256 and size, and its kind",
         responses=problems(400, 403, 408, 409, 413, 422, 429, 500, 501, 503),
         openapi_extra=parameters("service", body="application/octet-stream"),
     )
@@ -77,6 +77,7 @@ def binaries_routes(
                 "build_id": file.stored.build_id,
                 "sha256": file.stored.sha256,
                 "size": file.size,
+                "kind": file.stored.kind,
                 "uploaded": format_time(file.uploaded_nanos // 10**9 * 10**9),
             }
             for file in files

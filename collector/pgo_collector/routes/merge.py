@@ -31,6 +31,7 @@ from pgo_collector.http.selections import (
     patterns_of,
     selection_in,
     services_in,
+    symbolize_of,
     trim_path_of,
     weighting_named,
     weights_of,
@@ -64,6 +65,7 @@ def merge_routes(
             "half_life",
             "weights",
             "sample_labels",
+            "symbolize",
             "and_combine",
             several=True,
         ),
@@ -76,32 +78,51 @@ def merge_routes(
         weighting = weighting_named(given.get("weight"), given.get("half_life"), weights)
         latencies, patterns = latencies_of(request), patterns_of(request)
         every_label, trim_path = every_label_of(request), trim_path_of(request)
-        if combines := given.get("and_combine") == "true":
-            if not (weighting.is_plain and latencies.is_everything and patterns.is_everything):
-                raise CombineWeighted(
-                    "a combine stores the plain sum of all samples; leave out and_combine, or weight,"
-                    " half_life, latency_from, latency_to, focus, ignore and hide"
-                )
-            if is_several(selection.service):
-                raise ParameterInvalid("and_combine: each service is combined by itself; give one service")
-            if trim_path:
-                raise ParameterInvalid("trim_path: a combine stores whole paths; leave out one of the two")
-            if every_label:
-                raise ParameterInvalid(
-                    "sample_labels=all: a combine stores the usual merge; leave out one of the two"
-                )
+        symbolize = symbolize_of(request)
         ruled = await asyncio.to_thread(rules.of, selection.service)
         helped = NO_BINARIES
         if wanted.name == HELPED_FORMAT:
             helped = await binaries.choice(selection.service, wanted.name, given.get("binary") or None)
+            if symbolize:
+                raise ParameterInvalid(
+                    f"symbolize: format={HELPED_FORMAT} takes a program by itself; leave out one of the two"
+                )
         elif given.get("binary"):
             raise ParameterInvalid(f"binary: it needs format={HELPED_FORMAT}")
-        rendition = Rendition(wanted, ruled, weighting, latencies, patterns, helped, every_label, trim_path)
-        make = merges.combine if combines else merges.current
-        made = await make(selection, rendition)
+        rendition = Rendition(
+            wanted, ruled, weighting, latencies, patterns, helped, every_label, trim_path, symbolize
+        )
+        if given.get("and_combine") == "true":
+            _check_combine(selection.service, rendition)
+            made = await merges.combine(selection, rendition)
+        else:
+            made = await merges.current(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 
     return routes
+
+
+def _check_combine(service: str, rendition: Rendition) -> None:
+    """Raise CombineWeighted or ParameterInvalid for what a combine doesn't store."""
+    if not (
+        rendition.weighting.is_plain
+        and rendition.latencies.is_everything
+        and rendition.patterns.is_everything
+    ):
+        raise CombineWeighted(
+            "a combine stores the plain sum of all samples; leave out and_combine, or weight, half_life,"
+            " latency_from, latency_to, focus, ignore and hide"
+        )
+    if is_several(service):
+        raise ParameterInvalid("and_combine: each service is combined by itself; give one service")
+    if rendition.trim_path:
+        raise ParameterInvalid("trim_path: a combine stores whole paths; leave out one of the two")
+    if rendition.every_label:
+        raise ParameterInvalid(
+            "sample_labels=all: a combine stores the usual merge; leave out one of the two"
+        )
+    if rendition.symbolize:
+        raise ParameterInvalid("symbolize: a combine stores what was sent; leave out one of the two")
 
 
 async def _check_method(request: Request) -> None:

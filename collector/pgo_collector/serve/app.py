@@ -77,11 +77,12 @@ class Keys(NamedTuple):
 
 
 class OpenStore(NamedTuple):
-    """An open store, and what works on it: commits of submits, tasks over blobs, and bulk reads."""
+    """An open store, and what works on it: commits of submits, tasks over blobs, programs, and bulk reads."""
 
     store: Store
     commits: Commits
     tasks: BlobTasks
+    binaries: Binaries
     bulk_progress: BulkProgress
 
 
@@ -110,7 +111,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     def include(routes: Routes) -> None:
         app.router.routes.extend(routes.routes)
 
-    store, commits, tasks, bulk_progress = dependencies.opened
+    store, commits, tasks, binaries, bulk_progress = dependencies.opened
     workers, (submit_keys, merge_keys, metrics_keys) = tasks.workers, dependencies.keys
     app.router.routes.append(health_route())
     readiness = Readiness(store, workers, dependencies.background, settings.min_free_megabytes)
@@ -121,7 +122,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     submits = Submits(commits, workers, quotas, settings, bodies)
     include(submit_routes(submits, submit_keys, settings.default_service))
     include(symbols_routes(dependencies.start_lines, quotas, bodies, submit_keys, settings))
-    rules, binaries = RulesFolder(settings.rules_dir), Binaries(store, workers, settings)
+    rules = RulesFolder(settings.rules_dir)
     include(binaries_routes(binaries, quotas, bodies, submit_keys, merge_keys, settings=settings))
     budget = settings.output_budget
     merges = Merges(store, tasks, dependencies.locks, dependencies.kept_merges, budget)

@@ -52,6 +52,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.starting.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.starting.reconcile import Progress, Reconciliation
 from pgo_collector.starting.sealing import Sealing
+from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
@@ -156,7 +157,9 @@ async def open_store(
                 keep_days=settings.keep_days,
             )
             await import_pgo_fleet_files(store, commits, workers, Series(settings.default_service, CPU))
-            yield OpenStore(store, commits, BlobTasks(workers, bulk, store.catalog), bulk.progress)
+            binaries = Binaries(store, workers, settings)
+            tasks = BlobTasks(workers, bulk, store.catalog, binaries.symbols)
+            yield OpenStore(store, commits, tasks, binaries, bulk.progress)
 
 
 async def _open(database: Database, settings: Settings, progress: Progress) -> None:
@@ -278,7 +281,7 @@ async def _opened_app(
         kept_merges = await asyncio.to_thread(KeptMerges, folder.merged, settings.merges_kept)
         locks = Locks(store.catalog.database.leases)
         warming, start_lines = Warming(store, tasks), StartLineTables(store, tasks.workers, settings)
-        upkeep = Upkeep(store, tasks, locks, settings, clock, tracing=tracing)
+        upkeep = Upkeep(store, tasks, locks, settings, clock, binaries=opened.binaries, tracing=tracing)
         background = BackgroundTasks(
             {
                 "submit keys": keys.submit,

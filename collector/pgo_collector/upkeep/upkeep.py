@@ -48,6 +48,7 @@ class Upkeep:
         settings: Settings,
         clock: TrustedClock,
         *,
+        binaries: Binaries,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         self._store = store
@@ -58,7 +59,7 @@ class Upkeep:
         self._share = settings.retention_share
         self._clock = clock
         self._ended_sessions = EndedSessions(store.catalog)
-        self._binaries = Binaries(store, tasks.workers, settings)
+        self._binaries = binaries
         self._rollup_days = settings.rollup_days
         self._rollup_labels = settings.labels_of_rollups
         self.pause = settings.upkeep_seconds

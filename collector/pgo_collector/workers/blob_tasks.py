@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.engine.merge_inputs import ChosenBlobs, rows_owner
+from pgo_collector.engine.symbols import Symbols
 from pgo_collector.engine.tasks import drop_rows
 from pgo_collector.errors import BlobsGone
 from pgo_collector.model.facts import LeftOut
@@ -37,10 +39,16 @@ L = TypeVar("L", bound=_LeavesOut)
 
 
 class BlobTasks:
-    """Runs tasks over the blobs of a catalog. Very many unread blobs are read in bulk first."""
+    """Runs tasks over the blobs of a catalog. Very many unread blobs are read in bulk first.
 
-    def __init__(self, workers: Workers, bulk: Bulk, catalog: Catalog) -> None:
+    `symbols_of` returns what names the functions of a service, or of several. It blocks.
+    """
+
+    def __init__(
+        self, workers: Workers, bulk: Bulk, catalog: Catalog, symbols_of: Callable[[str], Symbols]
+    ) -> None:
         self.workers = workers
+        self.symbols_of = symbols_of
         self._bulk = bulk
         self._catalog = catalog
 
@@ -53,7 +61,8 @@ class BlobTasks:
     ) -> L:
         """Return what a task makes of blobs. Raises BlobsGone, and what `Workers.run_for` raises."""
         await self._bulk.load(chosen)
-        result = await self.workers.run_for(chosen.owner, task, chosen, *args, **kwargs)
+        named = replace(chosen, symbols=await asyncio.to_thread(self.symbols_of, chosen.service))
+        result = await self.workers.run_for(chosen.owner, task, named, *args, **kwargs)
         await check_none_is_gone(self._catalog, result.left_out)
         return result
 

@@ -44,15 +44,17 @@ class Timeline:
         latencies: LatencyRange = ALL_LATENCIES,
         snapshots: Snapshots | None = None,
         kinds: Mapping[ValueType, Kind] = MappingProxyType({}),
+        named: Callable[[Profile], Profile] = lambda merged: merged,
     ) -> Timeline:
         """Return the timeline of some profiles of a collection; `steps` has the step of each.
 
         Only samples with these `latencies` count. With `snapshots`, each sample type is shown by its kind.
+        `named` returns the merge with more names, and with the same samples, row by row.
 
         Raises as `Collection.merge_traced` does, and OutputTooLarge if there are too many functions.
         """
         merged, contributions = collection.merge_traced(numbers, of_sizes=True)
-        is_flat, is_cum = _chosen_samples(merged, is_chosen, budget)
+        is_flat, is_cum = _chosen_samples(named(merged), is_chosen, budget)
         # What is in no sample has no latency.
         is_taken = np.append(samples_in(merged, latencies), latencies.is_everything)
         n_types = len(merged.header.sample_types)

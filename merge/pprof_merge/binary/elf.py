@@ -40,6 +40,7 @@ _LONGEST_NAME = 32 << 10
 # Reads of pyelftools. It reads a field at a time, and names by 64 bytes: one name may be the whole file.
 _MOST_READS = 2_000_000
 _LINES = {".debug_line", ".zdebug_line"}
+_EXECUTABLE = 4  # SHF_EXECINSTR
 _OLD_COMPRESSED = ".zdebug"  # ZLIB, and the size in 8 bytes
 
 
@@ -55,7 +56,8 @@ class Function:
 class Binary:
     """An ELF program for x86-64, with symbols. Raises BinaryInvalid, also if it is hostile.
 
-    `build_id` is its GNU build id in hex, "" if it has none, and `has_lines` says whether it has debug lines.
+    `build_id` is its GNU build id in hex, "" if it has none; `has_lines` says whether it has debug lines, and
+    `has_code` whether its code is in the file, as it isn't in a separate file of debug information.
     Needs the extra `binary`: without it, making one raises ModuleNotFoundError.
     """
 
@@ -99,6 +101,9 @@ class Binary:
         self._check_unpacked(sections)
         self.build_id = ""
         self.has_lines = any(section.name in _LINES for section in sections)
+        self.has_code = any(
+            section["sh_flags"] & _EXECUTABLE and section["sh_type"] == "SHT_PROGBITS" for section in sections
+        )
         self._starts: list[int] = []
         relocations = list[tuple[int, int]]()
         for section in sections:

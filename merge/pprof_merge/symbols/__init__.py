@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING
 from pprof_merge.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from pprof_merge.symbols.naming import with_names
+    from pprof_merge.symbols.naming import bare_builds, with_names
     from pprof_merge.symbols.table import SymbolTable, write_table
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "write_table",
     "SymbolTable",
+    "bare_builds",
     "with_names",
 ]
 
-__getattr__ = on_first_use(__name__, {"naming": ["with_names"], "table": ["SymbolTable", "write_table"]})
+__getattr__ = on_first_use(
+    __name__, {"naming": ["bare_builds", "with_names"], "table": ["SymbolTable", "write_table"]}
+)
 
 
 def __dir__() -> list[str]:

@@ -39,6 +39,14 @@ def with_names(profile: Profile, tables: Mapping[str, SymbolTable]) -> Profile:
     )
 
 
+def bare_builds(profile: Profile) -> set[str]:
+    """Return the build ids of the programs and libraries that have locations without lines."""
+    mappings, locations = profile.mappings, profile.locations
+    rows = np.unique(locations.mapping[np.diff(locations.lines.offsets) == 0])
+    build_ids = mappings.build_id[rows[rows >= 0]].tolist()
+    return {profile.strings[row].decode(errors="replace") for row in build_ids if row}
+
+
 def _frames(profile: Profile, tables: Mapping[str, SymbolTable]) -> dict[int, list[Frame]]:
     """Return the frames of each location that has no lines, by row, if a table knows them."""
     mappings, locations = profile.mappings, profile.locations

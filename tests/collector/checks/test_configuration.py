@@ -43,7 +43,10 @@ def test_programs_that_cannot_be_read_are_a_fault_only_where_some_are_stored(
     program.parent.mkdir(parents=True)
     program.write_bytes(b"a program")
     finding = found("binaries", directory=tmp_path)
-    assert (finding.state, finding.detail) == ("warning", "1 programs are stored, and can't be read")
+    assert (finding.state, finding.detail) == (
+        "warning",
+        "1 programs are stored, and can't help the format llvm",
+    )
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     away = found("binaries", directory=tmp_path, storage="s3://profiles/pgo", storage_seconds=0.1)
     assert away.state == "ok"  # other checks tell that the bucket is away

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.sqlite import SQLite
+from pgo_collector.engine.symbols import NO_SYMBOLS, Symbols
 from pgo_collector.errors import NothingSelected
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import Selection
@@ -34,6 +35,10 @@ def add(catalog: Catalog, service: str, time_nanos: int) -> None:
     catalog.add((name, Facts(time_nanos, 1, digest, 1, 1)))
 
 
+def no_symbols(_: str) -> Symbols:
+    return NO_SYMBOLS
+
+
 class Asker:
     """Asks questions whose answers are numbered, so that a kept one is told from one that is made."""
 
@@ -51,7 +56,7 @@ class Asker:
 
 
 def test_an_answer_is_kept_while_its_profiles_are_the_same(catalog: Catalog) -> None:
-    asker = Asker(KeptAnswers(catalog, 1 << 20))
+    asker = Asker(KeptAnswers(catalog, no_symbols, 1 << 20))
     add(catalog, "shop", 1)
     assert [asker.ask("top", SHOP) for _ in range(2)] == [1, 1]
     assert asker.ask("flame", SHOP) == 2
@@ -66,7 +71,7 @@ def test_an_answer_is_kept_while_its_profiles_are_the_same(catalog: Catalog) -> 
 
 
 def test_the_answers_asked_for_last_are_kept(catalog: Catalog) -> None:
-    asker = Asker(KeptAnswers(catalog, 1000))
+    asker = Asker(KeptAnswers(catalog, no_symbols, 1000))
     for question in "abcde":
         asker.ask(question, SHOP, size=200)
     assert asker.ask("e", SHOP, size=200) == 5
@@ -75,18 +80,18 @@ def test_the_answers_asked_for_last_are_kept(catalog: Catalog) -> None:
 
 
 def test_none_may_be_kept(catalog: Catalog) -> None:
-    asker = Asker(KeptAnswers(catalog, 0))
+    asker = Asker(KeptAnswers(catalog, no_symbols, 0))
     assert [asker.ask("top", SHOP) for _ in range(2)] == [1, 2]
 
 
 def test_an_answer_without_some_of_its_profiles_is_made_again(catalog: Catalog) -> None:
-    asker = Asker(KeptAnswers(catalog, 1 << 20))
+    asker = Asker(KeptAnswers(catalog, no_symbols, 1 << 20))
     assert [asker.ask("top", SHOP, is_whole=False) for _ in range(2)] == [1, 2]
     assert [asker.ask("top", SHOP) for _ in range(2)] == [3, 3]
 
 
 def test_a_question_that_fails_is_asked_again(catalog: Catalog) -> None:
-    kept = KeptAnswers(catalog, 1000)
+    kept = KeptAnswers(catalog, no_symbols, 1000)
 
     async def fail() -> int:
         raise NothingSelected

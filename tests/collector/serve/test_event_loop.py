@@ -122,7 +122,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 workers=workers,
                 bulk=opened.bulk_progress,
                 warming=warming,
-                upkeep=Upkeep(store, opened.tasks, locks, settings, TrustedClock()),
+                upkeep=Upkeep(store, opened.tasks, locks, settings, TrustedClock(), binaries=opened.binaries),
                 background=background,
                 clocks=opened.commits.clocks,
             )

@@ -43,9 +43,8 @@ def test_what_is_stored_is_never_replaced(tmp_path: Path, tools: dict[str, str])
         assert file.read_bytes() == content
         assert refused(upload(server, content, key=server.merge_key), 403)
         assert server.client.get("/v1/binaries", headers=bearer(server.submit_key)).status_code == 403
-        assert "the program has no build id" in refused(upload(server, small_program(b"")), 400)
-        without_lines = small_program(IDS[1], lines=".text")
-        assert "the program has no debug lines" in refused(upload(server, without_lines), 400)
+        assert "it has no build id" in refused(upload(server, small_program(b"")), 400)
+        assert "it has no symbols" in refused(upload(server, small_program(IDS[1], symbols=False)), 400)
         assert builds(server) == [IDS[0].hex()]
         assert not [*(server.data / "incoming").iterdir()]
 
@@ -119,10 +118,12 @@ def test_where_they_are_off_or_cannot_be_read_it_is_said(tmp_path: Path, tools: 
         server.kill()
         server.environment["PATH"] = str(tmp_path)
         server.start()
-        assert "llvm-symbolizer isn't on PATH" in refused(upload(server, PROGRAMS[0]), 501)
+        assert "llvm-symbolizer isn't on PATH" in refused(server.merge(query=named), 501)
         checked = server.run("check").stdout
         assert re.search(
-            r"^binaries +warning +1 programs are stored, and can't be read", checked, re.MULTILINE
+            r"^binaries +warning +1 programs are stored, and can't help the format llvm",
+            checked,
+            re.MULTILINE,
         )
         server.kill()
         server.environment["PGOF_BINARIES_KEPT"] = "0"

@@ -17,6 +17,7 @@ from pgo_collector.blobs.storage import Storage
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.merge_inputs import ChosenBlobs
+from pgo_collector.engine.symbols import NO_SYMBOLS
 from pgo_collector.engine.tasks import Unreadable, drop_rows
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.combining import combine_blobs
@@ -95,7 +96,7 @@ class Other:
     def __init__(self, store: Store, workers: Workers) -> None:
         self.store = copy.copy(store)
         self.store.catalog = Catalog(store.catalog.database)
-        self.tasks = BlobTasks(workers, OwnWorkers(workers), self.store.catalog)
+        self.tasks = BlobTasks(workers, OwnWorkers(workers), self.store.catalog, lambda _: NO_SYMBOLS)
 
     async def combine(self) -> None:
         await combine_blobs(self.store, self.tasks, NO_LEASE, self.store.catalog.live(SHOP))
@@ -145,7 +146,7 @@ async def collector_in(folder: Path) -> AsyncIterator[Collector]:
         async with open_store(settings, locked) as opened:
             store, workers = opened.store, opened.tasks.workers
             meanwhile = Meanwhile(workers)
-            tasks = BlobTasks(workers, meanwhile, store.catalog)
+            tasks = BlobTasks(workers, meanwhile, store.catalog, opened.binaries.symbols)
             kept = KeptMerges(locked.merged, settings.merges_kept)
             dependencies = AppDependencies(
                 opened._replace(tasks=tasks),
