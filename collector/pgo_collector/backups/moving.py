@@ -22,7 +22,7 @@ _BATCH = 64
 _CHANGING = ".json", ".sqlite3"
 _RECORD = ".json"
 # Ends the names of programs and of releases in other formats.
-_NAMED = re.compile(r"(?:^\d+\.|-)([0-9a-f]{64})(?:\.elf|-[a-z0-9.]+)$")
+_NAMED = re.compile(r"(?:^\d+\.|-)([0-9a-f]{64})(?:\.(?:elf|debug|symbols)|-[a-z0-9.]+)$")
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from pprof_merge.analysis import (
 )
 from pprof_merge.arrays import Int64s
 from pprof_merge.heap import trim_after
+from pprof_merge.symbols import unnamed_value
 
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
@@ -124,7 +125,7 @@ class StacksResult:
 class FlameGraphResult:
     """The flame graph of one sample type; type and graph are None if there was nothing to merge.
 
-    `whole` is as in TableResult.
+    `whole` is as in TableResult, and `unnamed` is the value of the samples whose leaf has no function.
     """
 
     sample_type: ValueType | None
@@ -134,6 +135,7 @@ class FlameGraphResult:
     left_out: tuple[LeftOut, ...]
     sample_types: tuple[ValueType, ...] = ()
     basis: Basis = ADDED_UP
+    unnamed: int = 0
 
 
 class EqualSteps(NamedTuple):
@@ -327,6 +329,7 @@ def draw_blobs(
         shown.left_out,
         merged.sample_types,
         shown.basis,
+        unnamed_value(merged.profile, merged.column),
     )
 
 

@@ -330,12 +330,33 @@ class FlameGraphAnswer(_OfProfiles):
     by: Literal["function", "package", "file", "line"]
     total: int = Field(description="The value of all samples in the graph.")
     whole: int = Field(description=_WHOLE)
+    unnamed: int = Field(description="The value of those that end in an address without a function.")
     base_total: int | None = Field(description="The value of all samples of the base; null without one.")
     root: int = Field(
         description="The index of the call that `root` asks for; those before it are its callers."
     )
     found: FlameMatches | None = Field(description="What `search` finds below `root`; null without it.")
     calls: list[FlameCall] = Field(description="The calls, each after its caller.")
+
+
+class UnnamedProgram(Values):
+    """A program or library with addresses that have no function."""
+
+    build_id: str = Field(description="Its build id, by which its symbols are known; empty if it has none.")
+    file: str = Field(description="Its path, as profiles have it; empty if they don't.")
+    addresses: int = Field(description="The number of distinct addresses without a function.")
+    stored: bool = Field(
+        description="Whether the collector has a program of this build, which doesn't know these addresses."
+    )
+
+
+class Unnamed(_OfProfiles):
+    """The programs of a service whose functions have no names."""
+
+    total: int = Field(description="The value of all samples; shares are relative to it.")
+    unnamed: int = Field(description="The value of the samples that end in an address without a function.")
+    unnamed_share: float = Field(description="Its share of the total, from 0 to 1.")
+    programs: list[UnnamedProgram] = Field(description="The programs, the largest flat values first.")
 
 
 class _Step(_Answer):

@@ -29,6 +29,7 @@ class Flame:
     """A flame graph of `profiles` profiles; with a base it has two sides: the selection and the base.
 
     `whole` is the value of the selection with all names, `sample_types` are all that the profiles measure.
+    `unnamed` is the value of the selection's samples whose leaf has no function.
     """
 
     sample_type: ValueType
@@ -39,11 +40,17 @@ class Flame:
     left_out: list[LeftOut]
     basis: Basis
     sample_types: tuple[ValueType, ...] = ()
+    unnamed: int = 0
 
     @property
     def values_basis(self) -> ValuesBasis:
         """Return how the values of the selection were brought together, in words, too."""
         return ValuesBasis.of(self.basis, self.sample_type)
+
+    @property
+    def unnamed_share(self) -> float:
+        """Return the share of the selection that ends in an address without a function, from 0 to 1."""
+        return share_of(self.unnamed, int(self.graph.size[0][0]))
 
     @property
     def matched_share(self) -> float:
@@ -98,6 +105,7 @@ async def _drawn(
         left_out,
         drawn.basis,
         drawn.sample_types,
+        drawn.unnamed,
     )
 
 
@@ -140,6 +148,7 @@ def flame_answer(flame: Flame, reading: StackReading, search: str) -> FlameGraph
         coarse_labels=list(flame.coarse.labels),
         total=whole,
         whole=flame.whole,
+        unnamed=flame.unnamed,
         base_total=base[0] if base else None,
         root=graph.root,
         found=_matches(flame) if search else None,

@@ -46,6 +46,7 @@ from pgo_collector.queries.answers import (
     Histogram,
     TimeSeries,
     Top,
+    Unnamed,
 )
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.flames import flame_answer, flame_of
@@ -56,6 +57,7 @@ from pgo_collector.queries.histograms import fleet_histogram, heat_map, histogra
 from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.timelines import Step, Subject, time_series
 from pgo_collector.queries.tops import top_of
+from pgo_collector.queries.unnamed import unnamed_of
 
 _SUBJECTS = ("function", "package")
 
@@ -105,6 +107,27 @@ def flame_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> Routes:
         _check_sample_type(reading.focus, answer)
         check_names((call.name for call in answer.calls), fleet.budget)
         return await json_answer(answer, found.left_out)
+
+    return routes
+
+
+def unnamed_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> Routes:
+    """Return the route of functions without names."""
+    routes = Routes(require_service_key(keys, default_service), tags=["questions"])
+
+    @_answers(
+        routes,
+        "/v1/unnamed",
+        Unnamed,
+        "Return the programs of a service whose functions have no names, and whether they were uploaded",
+        (*SELECTION, "sample_type"),
+    )
+    async def unnamed(request: Request) -> Response:
+        focus = Focus(sample_type=sample_type_of(request))
+        answer = await unnamed_of(fleet, selection_of(request), focus.sample_type)
+        _check_sample_type(focus, answer)
+        check_names((program.file for program in answer.programs), fleet.budget)
+        return await json_answer(answer)
 
     return routes
 
@@ -229,7 +252,9 @@ def _table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:
     return by, sort, whole_number(request, "n")
 
 
-def _check_sample_type(focus: Focus, answer: Top | FlameGraphAnswer | Function | TimeSeries | Diff) -> None:
+def _check_sample_type(
+    focus: Focus, answer: Top | FlameGraphAnswer | Function | TimeSeries | Diff | Unnamed
+) -> None:
     """Raise NotOfThisProfile if the answer isn't about the sample type that was asked for."""
     if focus.sample_type not in {"", answer.sample_type.type}:
         types = ", ".join(each.type[:50] for each in answer.sample_types[:20])

@@ -39,7 +39,7 @@ from pgo_collector.routes.monitoring import health_route, metrics_routes, ready_
 from pgo_collector.routes.openapi import openapi_routes
 from pgo_collector.routes.protocols import DIALECTS, PROTOCOLS, SUBMITS, Parts
 from pgo_collector.routes.push.connect import Messages
-from pgo_collector.routes.queries import flame_routes, overview_routes, query_routes
+from pgo_collector.routes.queries import flame_routes, overview_routes, query_routes, unnamed_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
@@ -139,6 +139,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     summaries, links = Summaries(store.catalog), SourceLinks(settings.source_links)
     include(query_routes(fleet, summaries, links, merge_keys, settings.default_service))
     include(flame_routes(fleet, merge_keys, settings.default_service))
+    include(unnamed_routes(fleet, merge_keys, settings.default_service))
     profiles = Profiles(
         store, workers, QueryLimits(settings.query_labels, settings.query_nodes, settings.query_points)
     )

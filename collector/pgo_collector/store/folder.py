@@ -48,10 +48,10 @@ class DataFolder:
     rows/             decoded profiles of the workers, see `engine.row_cache`
     tmp/              sockets of the worker processes, if there is no other folder for temporary files
     start_lines/      where Go functions begin, see `engine.start_lines`
-    binaries/         programs for the format llvm, see `store.binaries`
+    binaries/         programs that were uploaded, see `store.binaries`
     releases/         the profiles that pipelines build with, see `releases`
     undated/          times of profiles that are being stored, see `submits.commit`
-    copies/           copies of programs and start lines that are in a bucket, see `blobs.copies`
+    copies/           tables of symbols, and copies of what is in a bucket, see `blobs.copies`
     catalog.sqlite3   the catalog, unless PGOF_CATALOG names another database: see `catalog`
     traces.sqlite3    the traces of requests, see `traces.trace_store`
     session.secret    the secret that signs the sessions of the pages

@@ -28,6 +28,7 @@ from pgo_collector.ui.pages.series import series_routes
 from pgo_collector.ui.pages.services import services_routes
 from pgo_collector.ui.pages.top import top_routes
 from pgo_collector.ui.pages.traces import traces_pages
+from pgo_collector.ui.pages.unnamed import unnamed_routes
 from pgo_collector.ui.pages.visitors import redirect_to_sign_in, visitor_routes
 from pgo_collector.ui.rendering import SPEEDSCOPE, STATIC, Assets
 from pgo_collector.ui.sources import Sources
@@ -40,6 +41,7 @@ _PAGES = (
     diff_routes,
     function_routes,
     series_routes,
+    unnamed_routes,
     latency_routes,
     build_routes,
     choose_routes,

@@ -35,6 +35,7 @@ ALL = {
     "weights",
     "trim_path",
     "sample_labels",
+    "symbolize",
     "and_combine",
 }
 

@@ -14,6 +14,7 @@ from tests.collector.engine.test_binaries import refused
 from tests.collector.queries.test_dropped_frames import tables
 from tests.collector.queries.test_queries import asked, store
 from tests.collector.small_program import WORK_AT, small_program
+from tests.collector.visitor import Visitor
 from tests.merge.stacked import stacked
 from tests.server import Server, bearer
 
@@ -71,6 +72,25 @@ def test_every_view_has_the_names_as_soon_as_the_program_is_there_and_the_merge_
     path = f"/v1/binaries/{BUILD_ID.hex()}"
     assert server.ask(path, method="DELETE", service="shop").status_code == 204
     assert tables(server, "shop") == before
+
+
+def test_it_is_told_which_programs_lack_names(server: Server) -> None:
+    store(server, bare(b"a\"'; rm", 50), service="shop")
+    found = asked(server, "/v1/unnamed", service="shop")
+    assert (found["total"], found["unnamed"], found["unnamed_share"]) == (2 * 10**9, 2 * 10**9, 1.0)
+    lacking = {
+        each["build_id"]: (each["flat"], each["addresses"], each["stored"]) for each in found["programs"]
+    }
+    assert lacking == dict.fromkeys((BUILD_ID.hex(), b"a\"'; rm".hex()), (10**9, 1, False))
+    visitor = Visitor(server)
+    page = visitor.page("/ui/services/shop/unnamed")
+    assert "pgo-agent binary /bin/service --url" in page.text
+    assert BUILD_ID.hex() in page.text
+    assert any("/shop/unnamed" in link for link in visitor.page("/ui/services/shop").links())
+    upload(server, "shop")
+    after = asked(server, "/v1/unnamed", service="shop")
+    assert (after["unnamed_share"], [each["stored"] for each in after["programs"]]) == (0.5, [False])
+    assert "sample type 'heap'" in refused(server.ask("/v1/unnamed", service="shop", sample_type="heap"), 422)
 
 
 def test_a_merge_is_symbolized_on_request(server: Server) -> None:
