@@ -44,7 +44,7 @@ def bare_builds(profile: Profile) -> set[str]:
     mappings, locations = profile.mappings, profile.locations
     rows = np.unique(locations.mapping[np.diff(locations.lines.offsets) == 0])
     build_ids = mappings.build_id[rows[rows >= 0]].tolist()
-    return {profile.strings[row].decode(errors="replace") for row in build_ids if row}
+    return {profile.strings[row].decode(errors="replace") for row in build_ids} - {""}
 
 
 def _frames(profile: Profile, tables: Mapping[str, SymbolTable]) -> dict[int, list[Frame]]:
