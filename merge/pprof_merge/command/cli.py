@@ -276,7 +276,9 @@ def _named(merged: Profile, programs: Sequence[str]) -> Profile:
                 with table.open("wb") as file:
                     build_id = write_table(Path(program), file)
                 _check_known(program, build_id, merged)
-                tables[build_id] = SymbolTable.open(table)
+                tables[build_id] = found = SymbolTable.open(table)
+                if found.missing:
+                    say(f"pprof-merge: --symbolize {program}: {found.missing}")
             except ModuleNotFoundError as error:
                 raise BadInputError(
                     f"--symbolize needs {error.name}: pip install 'pprof-merge[binary]'"

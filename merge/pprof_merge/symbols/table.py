@@ -1,129 +1,225 @@
 """Symbol tables: which functions and lines a program has at an address, in a file that is mapped into memory.
 
-The package `symbolic` reads ELF and DWARF, in Rust, and has the format: a SymCache, sorted ranges of
-addresses with the calls that are inlined there. Behind it, the file has what places in a profile need: the
-program's build id and code, as JSON, and the length of that in four bytes. `symbolic` was chosen over
-llvm-symbolizer, which starts for each question, and pyelftools, which takes minutes for a large program.
+A table is flat arrays. Addresses are cut into ranges: each has a place, of a function and a line, and a place
+that is inlined into another names that. So any number of addresses is looked up at once, and what `symbolic`
+and Go's linker know has one form. `build_table` makes them.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple, Self
 
+import numpy as np
+
+from pprof_merge.arrays import Int64s, UInt64s
+from pprof_merge.columns.ragged import offsets_of
 from pprof_merge.errors import BinaryInvalid
+from pprof_merge.symbols.elf import Segment
 
-if TYPE_CHECKING:
-    from symbolic.symcache import SymCache
-
-# Of ELF's head for 64 bits: where the program's segments are, how large one is, and how many there are.
-_HEAD = struct.Struct("<32xQ14xHH")
-# Type, flags, offset in the file, address, physical address, size in the file, size in memory, alignment.
-_SEGMENT = struct.Struct("<IIQQQQQQ")
-_LOAD, _EXECUTABLE = 1, 1
-_ELF_64_LITTLE = b"\x7fELF\x02\x01"
-_FARTHEST, _MOST_BYTES = (1 << 63) - 1, 64 << 10  # of the table of segments
-_LENGTH = struct.Struct("<I")
-
-
-class Frame(NamedTuple):
-    """A function by its linkage name, its source file, and a line in it; 0 if that isn't known."""
-
-    name: str
-    file: str
-    line: int
+_MAGIC = b"pprof-symbols-1\n"
+_HEAD = struct.Struct("<16sQ")
+_MOST_FACTS = 1 << 20
+# The arrays of a table, in their order in the file, each a multiple of 8 bytes long.
+_ARRAYS = {
+    "starts": "<u4", "function": "<i4", "line": "<u4", "into": "<i4",
+    "name": "<i4", "file": "<i4", "ends": "<i8", "text": "u1",
+}  # fmt: skip
+_DEEPEST = 1_000  # calls that are inlined into each other
 
 
-class Segment(NamedTuple):
-    """Code of a program: where it is in the file and in memory, and its size in the file."""
+class Frames(NamedTuple):
+    """The frames of addresses, ragged by `offsets` (n + 1), the innermost call first.
 
-    offset: int
-    address: int
-    size: int
+    `function` is rows of the table's functions, and `line` is 0 where it isn't known.
+    """
+
+    function: Int64s
+    line: Int64s
+    offsets: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The functions of a program, and at which addresses they are: in ranges up to the next start.
+
+    `starts` is (n_ranges,), ascending, relative to the program's lowest address. `function`, `line` and
+    `into` are (n_places,), of which the last n_ranges are those of the ranges: rows of `functions`, or -1
+    where nothing is known, lines, or 0, and the places that these are inlined into, or -1. Functions are
+    names and files.
+    """
+
+    starts: Int64s
+    function: Int64s
+    line: Int64s
+    into: Int64s
+    functions: Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A program: its build id, lowest address, code, the sizes of its pages, and what its table lacks."""
+
+    build_id: str
+    base: int
+    code: list[Segment]
+    pages: Sequence[int]
+    missing: str = ""
+
+
+def write_arrays(facts: Facts, places: Places, to: BinaryIO) -> None:
+    """Write a table. Ranges that say the same as the one before are left out."""
+    n_ranges = len(places.starts)
+    columns = places.function, places.line, places.into
+    of_ranges = np.stack([column[len(column) - n_ranges :] for column in columns])
+    is_kept = np.ones(len(places.function), np.bool_)
+    is_kept[len(is_kept) - n_ranges + 1 :] = (of_ranges[:, 1:] != of_ranges[:, :-1]).any(axis=0)
+    # A range that is left out has the place of the last one that isn't.
+    moved = np.cumsum(is_kept) - 1
+    into = np.where(places.into < 0, -1, moved[places.into])
+    texts = {b"": 0}
+    pairs = [[texts.setdefault(text, len(texts)) for text in pair] for pair in places.functions]
+    arrays = {
+        "starts": places.starts[is_kept[len(is_kept) - n_ranges :]],
+        "function": places.function[is_kept],
+        "line": places.line[is_kept],
+        "into": into[is_kept],
+        "name": np.array([name for name, _ in pairs], np.int64),
+        "file": np.array([file for _, file in pairs], np.int64),
+        "ends": offsets_of(np.fromiter(map(len, texts), np.int64, len(texts))),
+        "text": np.frombuffer(b"".join(texts), np.uint8),
+    }
+    counts = [len(array) for array in arrays.values()]
+    told = [facts.build_id, facts.base, facts.code, [*facts.pages], facts.missing, counts]
+    head = json.dumps(told).encode()
+    head += b" " * (-len(head) % 8)
+    to.write(_HEAD.pack(_MAGIC, len(head)) + head)
+    for name, array in arrays.items():
+        content = array.astype(_ARRAYS[name]).tobytes()
+        to.write(content + bytes(-len(content) % 8))
 
 
 class SymbolTable:
-    """A table in a file, as `write_table` writes it. Raises OSError and BinaryInvalid."""
+    """A table in a file, as `write_table` writes it. Raises OSError and BinaryInvalid.
 
-    def __init__(self, build_id: str, base: int, code: list[Segment], cache: SymCache) -> None:
-        self.build_id = build_id
-        self._base, self._code = base, code
-        self._cache = cache
+    `missing` says what names the table lacks, and is "" if it has all.
+    """
+
+    def __init__(self, facts: Facts, arrays: dict[str, np.ndarray]) -> None:
+        self.build_id, self.missing = facts.build_id, facts.missing
+        self._facts = facts
+        self._starts = arrays["starts"]
+        self._function, self._line, self._into = arrays["function"], arrays["line"], arrays["into"]
+        self._names, self._files = arrays["name"], arrays["file"]
+        self._ends, self._text = arrays["ends"], arrays["text"]
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Return the table in a file, which must stay as it is."""
-        from symbolic.exceptions import SymbolicError  # noqa: PLC0415 - an extra
-        from symbolic.symcache import SymCache  # noqa: PLC0415 - an extra
-
         try:
             with path.open("rb") as file:
-                file.seek(-_LENGTH.size, 2)
-                (length,) = _LENGTH.unpack(file.read())
-                file.seek(-_LENGTH.size - length, 2)
-                build_id, base, code = json.loads(file.read(length))
-            return cls(build_id, base, [Segment(*each) for each in code], SymCache.open(str(path)))
-        except (ValueError, TypeError, SymbolicError) as error:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            magic, length = _HEAD.unpack_from(content)
+            if magic != _MAGIC:
+                raise BinaryInvalid(f"{path.name} is no table of symbols")
+            at = _HEAD.size
+            build_id, base, code, pages, missing, counts = json.loads(
+                content[at : at + min(length, _MOST_FACTS)]
+            )
+            facts = Facts(build_id, base, [Segment(*each) for each in code], pages, missing)
+            at, arrays = at + length, {}
+            for (name, type_), count in zip(_ARRAYS.items(), counts, strict=True):
+                arrays[name] = array = np.frombuffer(content, type_, count, at)
+                at += array.nbytes + -array.nbytes % 8
+        except (ValueError, TypeError, struct.error) as error:
             raise BinaryInvalid(f"{path.name} is no table of symbols: {error}") from error
+        return cls(facts, arrays)
 
-    def frames(self, place: int) -> list[Frame]:
-        """Return the frames at a place in the program's file, the innermost call first; none if unknown."""
-        for offset, address, size in self._code:
-            if 0 <= place - offset < size:
-                found = self._cache.lookup(place - offset + address - self._base)
-                return [Frame(one.symbol, one.full_path or "", one.line) for one in found]
-        return []
+    def addresses(self, addresses: UInt64s, start: int, limit: int, offset: int) -> Int64s:
+        """Return addresses in a mapping as those of the table, (n,); -1 where they are of nothing it knows.
 
+        A mapping has its first and last address, and its offset in the file. Where the file of a segment
+        is known, its offsets are those of the mapping. Where it isn't, the mapping must be all of it.
+        """
+        within = addresses - np.uint64(start)
+        is_within = (addresses >= start) & ((addresses < limit) | (limit <= start))
+        found = np.where(is_within, self._of_places(within + np.uint64(offset)), -1)
+        moves = {move for segment in self._facts.code for move in self._moves(segment, start, limit, offset)}
+        if len(moves) == 1:
+            here = within.astype(np.int64) + moves.pop()
+            for segment in self._facts.code:
+                first = segment.address - self._facts.base
+                is_here = is_within & (first <= here) & (here < first + segment.size)
+                found = np.where(is_here & (found < 0), here, found)
+        return found
 
-def write_table(program: Path, to: BinaryIO) -> str:
-    """Write the table of a program, and return its build id. Raises OSError, and BinaryInvalid.
+    def _of_places(self, places: UInt64s) -> Int64s:
+        """Return places in the program's file as addresses of the table; -1 if they are no code."""
+        found = np.full(len(places), -1, np.int64)
+        for offset, address, size in self._facts.code:
+            if offset >= 0:
+                within = places - np.uint64(offset)
+                is_here = within < np.uint64(size)
+                found[is_here] = within[is_here].astype(np.int64) + (address - self._facts.base)
+        return found
 
-    It takes some four times the memory of the program's debug information.
-    """
-    from symbolic.debuginfo import Archive  # noqa: PLC0415 - an extra
-    from symbolic.exceptions import SymbolicError  # noqa: PLC0415 - an extra
+    def _moves(self, segment: Segment, start: int, limit: int, offset: int) -> Sequence[int]:
+        """Return what is added to addresses in a mapping that is all of a segment, by size of a page."""
+        if segment.offset >= 0:
+            return ()
+        return [
+            segment.address // page * page - self._facts.base
+            for page in self._facts.pages
+            if start % page == offset % page == 0
+            and -(-limit // page) - start // page
+            == -(-(segment.address + segment.size) // page) - segment.address // page
+        ]
 
-    base, code = _mapped(program)
-    if base is None:
-        raise BinaryInvalid("it is no ELF program of 64 bits; give the program that was profiled")
-    if not any(segment.size for segment in code):
-        raise BinaryInvalid("it has debug information only; give the program itself, as it was linked")
-    try:
-        found = next(Archive.open(str(program)).iter_objects())
-        if not found.features & {"debug", "symtab"}:
-            raise BinaryInvalid("it has no symbols; give the program before it was stripped")
-        cache, build_id = found.make_symcache(), found.code_id or ""
-    except SymbolicError as error:
-        raise BinaryInvalid(f"it is a damaged program: {error}") from error
-    if not build_id:
-        raise BinaryInvalid(
-            "it has no build id, by which it is known in profiles; link it with -Wl,--build-id"
-        )
-    cache.dump_into(to)
-    facts = json.dumps([build_id, base, code]).encode()
-    to.write(facts + _LENGTH.pack(len(facts)))
-    return build_id
+    def look_up(self, addresses: Int64s) -> Frames:
+        """Return the frames at addresses of the table, (n,). Raises BinaryInvalid if it is damaged."""
+        if not len(self._starts) or not len(addresses):
+            return Frames(
+                np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(len(addresses) + 1, np.int64)
+            )
+        ranges = np.searchsorted(self._starts, addresses, side="right") - 1
+        rows = np.flatnonzero((addresses >= 0) & (ranges >= 0))
+        at = len(self._function) - len(self._starts) + ranges[rows]
+        levels = [(rows[:0], at[:0])]
+        try:
+            while len(rows):
+                function = self._function[at]
+                known = function >= 0
+                rows, at = rows[known], at[known]
+                levels.append((rows, at))
+                into = self._into[at].astype(np.int64)
+                is_inlined = into >= 0
+                rows, at = rows[is_inlined], into[is_inlined]
+                if len(levels) > _DEEPEST:
+                    raise BinaryInvalid(f"the table {self.build_id} has calls inlined without end")
+            of_address, places = map(np.concatenate, zip(*levels, strict=True))
+            every = places[np.argsort(of_address, kind="stable")]
+            counts = np.bincount(of_address, minlength=len(addresses))
+            return Frames(
+                self._function[every].astype(np.int64), self._line[every].astype(np.int64), offsets_of(counts)
+            )
+        except (IndexError, ValueError) as error:
+            raise BinaryInvalid(f"the table {self.build_id} is damaged: {error}") from error
 
-
-def _mapped(program: Path) -> tuple[int | None, list[Segment]]:
-    """Return the lowest address at which a program's file is mapped, None if it is none, and its code.
-
-    Raises OSError.
-    """
-    addresses, code = list[int](), list[Segment]()
-    with program.open("rb") as file:
-        head = file.read(_HEAD.size)
-        if head[: len(_ELF_64_LITTLE)] != _ELF_64_LITTLE or len(head) < _HEAD.size:
-            return None, code
-        at, size, count = _HEAD.unpack(head)
-        file.seek(min(at, _FARTHEST))
-        table = file.read(min(size * count, _MOST_BYTES))
-    for begin in range(0, len(table) - _SEGMENT.size + 1, max(size, _SEGMENT.size)):
-        type_, flags, offset, address, _, in_file, _, _ = _SEGMENT.unpack_from(table, begin)
-        if type_ == _LOAD:
-            addresses.append(address)
-            if flags & _EXECUTABLE:
-                code.append(Segment(offset, address, in_file))
-    return min(addresses, default=None), code
+    def functions(self, rows: Int64s) -> list[tuple[bytes, bytes]]:
+        """Return the names and files of functions in these rows. Raises BinaryInvalid if it is damaged."""
+        try:
+            texts = [
+                [
+                    bytes(self._text[begin:end])
+                    for begin, end in zip(self._ends[of].tolist(), self._ends[of + 1].tolist(), strict=True)
+                ]
+                for of in (self._names[rows], self._files[rows])
+            ]
+        except IndexError as error:
+            raise BinaryInvalid(f"the table {self.build_id} is damaged: {error}") from error
+        return [*zip(*texts, strict=True)]

@@ -7,9 +7,11 @@ import random
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from os.path import normpath
 from pathlib import Path
 
+import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
@@ -39,6 +41,20 @@ __attribute__((noinline)) static unsigned work(int *all, int n) {
 int main(void) {
     int all[100];
     return (int)work(all, 100) & 1;
+}
+"""
+_TELLS = """
+#include <stdio.h>
+static inline int twice(int n) { return n * 2 + 1; }
+__attribute__((noinline)) int work(int n) { int sum = 0; while (n--) sum ^= twice(n); return sum; }
+__attribute__((noinline)) int more(int n) { return work(n) * work(n + 1); }
+int main(void) {
+    char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    printf("%lx\\n", (long)work);
+    while (fgets(line, sizeof line, maps))
+        fputs(line, stdout);
+    return more(3) == 1;
 }
 """
 _RUST = """
@@ -114,6 +130,15 @@ def llvm_frames(program: Path, addresses: list[int]) -> Iterator[list[tuple[str,
         ]
 
 
+def frames_of(table: SymbolTable, places: list[int]) -> Iterator[list[tuple[str, str, int]]]:
+    """Yield the frames that a table has at each place in the program's file."""
+    frames = table.look_up(table.addresses(np.array(places, np.uint64), 0, 0, 0))
+    names = [(name.decode(), file.decode()) for name, file in table.functions(frames.function)]
+    every = [(*name, line) for name, line in zip(names, frames.line.tolist(), strict=True)]
+    for begin, end in pairwise(frames.offsets.tolist()):
+        yield every[begin:end]
+
+
 def test_all_places_have_the_names_that_llvm_has(program: Path) -> None:
     binary, table, same = Binary.at(str(program), BinaryLimits()), table_of(program), aliases(program)
     places = [
@@ -125,16 +150,18 @@ def test_all_places_have_the_names_that_llvm_has(program: Path) -> None:
     random.Random(1).shuffle(places)  # noqa: S311 - no secret
     chosen = places[:20_000]
     n_inlined = 0
-    for (place, address), wanted in zip(
-        chosen, llvm_frames(program, [each for _, each in chosen]), strict=True
+    for (_, address), found, wanted in zip(
+        chosen,
+        frames_of(table, [place for place, _ in chosen]),
+        llvm_frames(program, [address for _, address in chosen]),
+        strict=True,
     ):
-        found = table.frames(place)
         # Without a line, llvm-symbolizer may name the unit that was compiled as the file.
-        assert [(one.file * bool(one.line), one.line) for one in found] == [
+        assert [(file * bool(line), line) for _, file, line in found] == [
             (file * bool(line), line) for _, file, line in wanted
         ], hex(address)
         for one, other in zip(found, wanted, strict=True):
-            assert one.name in same.get(other[0], {other[0]}), hex(address)
+            assert one[0] in same.get(other[0], {other[0]}), hex(address)
         n_inlined += len(found) > 1
     assert n_inlined > 20
 
@@ -153,7 +180,8 @@ def test_a_profile_of_the_stripped_program_gets_its_names(program: Path, tmp_pat
         lines = locations[sample.location_id[0]].line
         found = [(seen.string_table[by_id[line.function_id].name].decode(), line.line) for line in lines]
         offset, start, _ = next(each for each in binary.segments if each[1] <= address < each[1] + each[2])
-        assert found == [(frame.name, frame.line) for frame in table.frames(address - start + offset)]
+        (frames,) = frames_of(table, [address - start + offset])
+        assert found == [(name, line) for name, _, line in frames]
     (mapping,) = seen.mapping
     assert (mapping.has_functions, mapping.has_filenames, mapping.has_line_numbers) == (True, True, True)
 
@@ -180,11 +208,69 @@ def test_what_has_names_or_is_of_another_program_stays_as_it_is(program: Path) -
     assert with_names(named, {binary.build_id: table}) is named
 
 
-@pytest.mark.system("objcopy")
-def test_debug_information_by_itself_is_refused_by_what_it_is(program: Path, tmp_path: Path) -> None:
-    subprocess.run(["objcopy", "--only-keep-debug", program, tmp_path / "debug"], check=True)
-    with (tmp_path / "table").open("wb") as to, pytest.raises(BinaryInvalid, match="debug information only"):
-        write_table(tmp_path / "debug", to)
+_SEPARATED = {
+    "objcopy": ["objcopy", "--only-keep-debug", "{program}", "{debug}"],
+    "compressed": ["objcopy", "--only-keep-debug", "--compress-debug-sections", "{program}", "{debug}"],
+    "strip": ["strip", "--only-keep-debug", "-o", "{debug}", "{program}"],
+    "eu-strip": ["eu-strip", "-f", "{debug}", "-o", "{debug}.stripped", "{program}"],
+}
+_LINKED = {
+    "as usual": [],
+    "not moved": ["-no-pie"],
+    "one segment for all": ["-Wl,-z,noseparate-code"],
+    "large pages": ["-Wl,-z,max-page-size=0x200000"],
+}
+
+
+@pytest.fixture(scope="module", params=_LINKED)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """A program, and a profile of its functions by the addresses that they had when it ran."""
+    folder = tmp_path_factory.mktemp("ran")
+    (folder / "work.c").write_text(_TELLS)
+    subprocess.run(
+        [*_COMPILERS["c"], folder / "work", folder / "work.c", *_LINKED[request.param]], check=True
+    )
+    work, *maps = subprocess.run(
+        [folder / "work"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    (of_code,) = [line.split() for line in maps if line.split()[1] == "r-xp" and line.endswith("/work")]
+    start, limit = (int(each, 16) for each in of_code[0].split("-"))
+    known = {name: address for name, address, size in functions(folder / "work") if size > 8}
+    profile = Profile(string_table=[b"", b"samples", b"count", build_id_of(folder / "work").encode()])
+    profile.sample_type.add(type=1, unit=2)
+    profile.mapping.add(
+        id=1, memory_start=start, memory_limit=limit, file_offset=int(of_code[2], 16), build_id=3
+    )
+    for number, address in enumerate(known.values(), 1):
+        profile.location.add(id=number, mapping_id=1, address=address + int(work, 16) - known["work"] + 4)
+        profile.sample.add(location_id=[number], value=[number])
+    return folder / "work", profile.SerializeToString()
+
+
+def build_id_of(program: Path) -> str:
+    return Binary.at(str(program), BinaryLimits()).build_id
+
+
+@pytest.mark.system("objcopy", "eu-strip")
+@pytest.mark.parametrize("by", _SEPARATED)
+def test_a_separate_debug_file_gives_the_names_that_the_program_gives(
+    ran: tuple[Path, bytes], by: str, tmp_path: Path
+) -> None:
+    program, content = ran
+    names = {"program": program, "debug": tmp_path / "debug"}
+    subprocess.run([part.format(**names) for part in _SEPARATED[by]], check=True)
+    profile, build_id, table = decode(content), build_id_of(program), table_of(tmp_path / "debug")
+    named = with_names(profile, {build_id: table})
+    assert named is not profile
+    assert encode(named) == encode(with_names(profile, {build_id: table_of(program)}))
+
+    part = Profile.FromString(content)
+    part.mapping[0].memory_start += 4096
+    part.mapping[0].file_offset += 4096
+    moved = decode(part.SerializeToString())
+    # By the offsets that eu-strip keeps, this is known; for others, all of the segment must be mapped.
+    known_by_offset = with_names(moved, {build_id: table_of(program)})
+    assert encode(with_names(moved, {build_id: table})) in {encode(moved), encode(known_by_offset)}
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(80), b"MZ" * 100])
