@@ -25,8 +25,8 @@ def write_table(program: Path, to: BinaryIO, limits: BinaryLimits | None = None)
         raise BinaryInvalid(
             "it has no build id, by which it is known in profiles; link it with -Wl,--build-id"
         )
-    features, places = read_debug_information(program)
-    if not features:
+    _, places = read_debug_information(program)
+    if not (places.function >= 0).any():
         raise BinaryInvalid("it has no symbols; give the program before it was stripped")
     write_arrays(Facts(elf.build_id, elf.base, elf.code, elf.pages, _missing(elf)), places, to)
     return elf.build_id
@@ -34,7 +34,8 @@ def write_table(program: Path, to: BinaryIO, limits: BinaryLimits | None = None)
 
 def _missing(elf: Elf) -> str:
     """Return which file has some of the program's debug information, and isn't read; "" if it has all."""
-    if (link := elf.sections.get(_ALTERNATE)) is None:
+    link = elf.sections.get(_ALTERNATE)
+    if link is None or ".debug_info" not in elf.sections:
         return ""
     path = bytes(link.content[:_LONGEST_PATH]).partition(b"\0")[0].decode(errors="replace")
     return f"its debug information refers to {path}, which isn't read: names that are there are missing"
