@@ -39,6 +39,10 @@ class Copies(NamedTuple):
                 delete_part(part)
             self._trim(keep=path)
 
+    def delete(self, key: str) -> None:
+        """Delete the copy with this key, if it is there: it isn't what it should be."""
+        delete_or_log(self.folder / key)
+
     def _trim(self, keep: Path) -> None:
         found = []
         for path in self.folder.iterdir():

@@ -71,7 +71,7 @@ def inspect_binary(body: Path, limits: BinaryLimits, copies: Copies) -> BinaryFa
             # Where it can't help now, merges would be refused that need no help.
             kind = "program" if binary.has_code and not lacking_for_llvm() else "debug"
     try:
-        build_id = make_table(digest, body, copies)
+        build_id = make_table(digest, body, limits, copies)
     except BinaryInvalid as error:
         raise BinaryUnreadable(f"not a program that can be used: {error}") from error
     return BinaryFacts(build_id, digest, body.stat().st_size, kind)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pprof_merge import Profile
-from pprof_merge.binary import BinaryInvalid
+from pprof_merge.binary import BinaryInvalid, BinaryLimits
 from pprof_merge.symbols import SymbolTable, bare_builds, with_names, write_table
 
 from pgo_collector.blobs.copies import Copies
@@ -32,8 +33,8 @@ _MOST_OPEN = 256
 class Symbols:
     """The programs whose symbols name what views show of a service: one for each build id, the best first."""
 
-    def __init__(self, stored: tuple[StoredBinary, ...] = ()) -> None:
-        self.stored = stored
+    def __init__(self, stored: tuple[StoredBinary, ...], limits: BinaryLimits) -> None:
+        self.stored, self.limits = stored, limits
 
     @cached_property
     def fingerprint(self) -> str:
@@ -53,44 +54,54 @@ class Symbols:
         if not wanted:
             return profile
         with span("engine", "name functions", programs=len(wanted)):
-            tables = {of.build_id: table for of in wanted if (table := _opened(of)) is not None}
-            return with_names(profile, tables)
+            tables = {of.build_id: table for of in wanted if (table := _opened(of, self.limits)) is not None}
+            try:
+                return with_names(profile, tables)
+            except BinaryInvalid:  # a copy was damaged on disk: the next view has others
+                for of in wanted:
+                    of.copies.delete(_key(of.sha256))
+                    _OPEN.pop(of.sha256, None)
+                return profile
 
 
-NO_SYMBOLS = Symbols()
+NO_SYMBOLS = Symbols((), BinaryLimits())
 
 
-def make_table(sha256_of_program: str, program: Path, copies: Copies) -> str:
+def make_table(sha256_of_program: str, program: Path, limits: BinaryLimits, copies: Copies) -> str:
     """Make the table of a program, unless it is there, and return the program's build id.
 
     Raises BinaryInvalid and OSError.
     """
 
     def write(file: BinaryIO) -> None:
-        write_table(program, file)
+        write_table(program, file, limits)
 
-    with copies.open(_key(sha256_of_program), write) as file:
-        return SymbolTable.open(_path_of(file)).build_id
+    return _table(copies, _key(sha256_of_program), write).build_id
 
 
-def _opened(binary: StoredBinary) -> SymbolTable | None:
+def _opened(binary: StoredBinary, limits: BinaryLimits) -> SymbolTable | None:
     """Return the table of a program, which is made if it isn't there; None if that isn't possible."""
+
+    def write(file: BinaryIO) -> None:
+        with binary.open() as program:
+            write_table(_path_of(program), file, limits)
+
     if binary.sha256 not in _OPEN:
         _OPEN[binary.sha256] = None
-        with suppress(BinaryInvalid, CopyDamaged, OSError):
-            _OPEN[binary.sha256] = _open(binary)
+        with suppress(BinaryInvalid, CopyDamaged, OSError, ModuleNotFoundError):
+            _OPEN[binary.sha256] = _table(binary.copies, _key(binary.sha256), write)
         while len(_OPEN) > _MOST_OPEN:
             _OPEN.popitem(last=False)
     _OPEN.move_to_end(binary.sha256)
     return _OPEN[binary.sha256]
 
 
-def _open(binary: StoredBinary) -> SymbolTable:
-    def write(file: BinaryIO) -> None:
-        with binary.open() as program:
-            write_table(_path_of(program), file)
-
-    with binary.copies.open(_key(binary.sha256), write) as file:
+def _table(copies: Copies, key: str, write: Callable[[BinaryIO], None]) -> SymbolTable:
+    """Return the table in a copy. One that can't be read, such as another version's, is made again."""
+    with copies.open(key, write) as file, suppress(BinaryInvalid):
+        return SymbolTable.open(_path_of(file))
+    copies.delete(key)
+    with copies.open(key, write) as file:
         return SymbolTable.open(_path_of(file))
 
 

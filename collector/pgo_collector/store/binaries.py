@@ -116,7 +116,7 @@ class Binaries:
             raise not_stored("list of programs", error) from error
         for stored in sorted(every, key=_rank):
             best.setdefault(stored.build_id, stored)
-        symbols = Symbols(tuple(best.values()))
+        symbols = Symbols(tuple(best.values()), self._limits)
         if self._trusted_seconds:
             if len(self._symbols) >= _MOST_LISTED:
                 self._symbols.clear()

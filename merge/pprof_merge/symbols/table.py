@@ -30,7 +30,7 @@ _ARRAYS = {
     "starts": "<u4", "function": "<i4", "line": "<u4", "into": "<i4",
     "name": "<i4", "file": "<i4", "ends": "<i8", "text": "u1",
 }  # fmt: skip
-_DEEPEST = 1_000  # calls that are inlined into each other
+_DEEPEST = 250  # calls that are inlined into each other; a location of a profile may have as many lines
 
 
 class Frames(NamedTuple):
@@ -144,11 +144,15 @@ class SymbolTable:
         """Return addresses in a mapping as those of the table, (n,); -1 where they are of nothing it knows.
 
         A mapping has its first and last address, and its offset in the file. Where the file of a segment
-        is known, its offsets are those of the mapping. Where it isn't, the mapping must be all of it.
+        is known, its offsets are those of the mapping. Where it isn't, the mapping must be all of it. An
+        address outside of its mapping, or in one that says nothing, is the program's own: OpenTelemetry's
+        and Parca's profilers have taken off where it was loaded.
         """
         within = addresses - np.uint64(start)
         is_within = (addresses >= start) & ((addresses < limit) | (limit <= start))
-        found = np.where(is_within, self._of_places(within + np.uint64(offset)), -1)
+        is_within &= bool(start or limit or offset)
+        of_mapping = self._of_places(within + np.uint64(offset))
+        found = np.where(is_within, of_mapping, self._of_program(addresses))
         moves = {move for segment in self._facts.code for move in self._moves(segment, start, limit, offset)}
         if len(moves) == 1:
             here = within.astype(np.int64) + moves.pop()
@@ -156,6 +160,14 @@ class SymbolTable:
                 first = segment.address - self._facts.base
                 is_here = is_within & (first <= here) & (here < first + segment.size)
                 found = np.where(is_here & (found < 0), here, found)
+        return found
+
+    def _of_program(self, addresses: UInt64s) -> Int64s:
+        """Return addresses of the program as those of the table; -1 if they are no code."""
+        found = np.full(len(addresses), -1, np.int64)
+        for _, address, size in self._facts.code:
+            is_here = addresses - np.uint64(address) < np.uint64(size)
+            found[is_here] = addresses[is_here].astype(np.int64) - self._facts.base
         return found
 
     def _of_places(self, places: UInt64s) -> Int64s:

@@ -202,7 +202,7 @@ def test_the_agent_sends_it(tmp_path: Path, programs: list[Path], capsys: pytest
         stripped = tmp_path / "stripped"
         subprocess.run(["strip", "-o", stripped, programs[0]], check=True)
         assert pgo_agent.cli.main(["binary", str(stripped), *arguments]) == 2
-        assert "400 not a program that can be used: it has no symbol table" in capsys.readouterr().err
+        assert "400 not a program that can be used: it has no symbols" in capsys.readouterr().err
         assert pgo_agent.cli.main(["binary", str(server.submit_keys), *arguments]) == 2
         assert "not an ELF file" in capsys.readouterr().err
 
@@ -240,7 +240,7 @@ def test_other_files_are_refused_with_a_reason(tmp_path: Path, programs: list[Pa
             (b"#!/bin/sh\n", 400, "it is not an ELF file"),
             (content[:200], 400, "it is a damaged ELF file"),
             (content[: len(content) // 2], 400, "it is a damaged ELF file"),
-            (changed("objcopy", "--strip-all"), 400, "it has no symbol table"),
+            (changed("objcopy", "--strip-all"), 400, "it has no symbols"),
             (plain, 400, "it has no build id"),
             (edited(4, "<B", 1), 400, ""),
             (edited(60, "<H", 60_000), 400, "it has more than 10,000 sections"),

@@ -130,9 +130,15 @@ def llvm_frames(program: Path, addresses: list[int]) -> Iterator[list[tuple[str,
         ]
 
 
+# Where a program is loaded whose first byte is that of its file; it says nothing of its end.
+_LOADED_AT = 0x7F0000000000
+
+
 def frames_of(table: SymbolTable, places: list[int]) -> Iterator[list[tuple[str, str, int]]]:
     """Yield the frames that a table has at each place in the program's file."""
-    frames = table.look_up(table.addresses(np.array(places, np.uint64), 0, 0, 0))
+    frames = table.look_up(
+        table.addresses(np.array(places, np.uint64) + np.uint64(_LOADED_AT), _LOADED_AT, 0, 0)
+    )
     names = [(name.decode(), file.decode()) for name, file in table.functions(frames.function)]
     every = [(*name, line) for name, line in zip(names, frames.line.tolist(), strict=True)]
     for begin, end in pairwise(frames.offsets.tolist()):
@@ -195,6 +201,24 @@ def test_a_profile_of_the_stripped_program_gets_its_names(program: Path, tmp_pat
     file.write_bytes(sampled(binary, counts, "abcd"))
     refused = pprof_merge("-o", out, "--symbolize", program, file)
     assert (refused.returncode, b"those in the profiles are: abcd" in refused.stderr) == (2, True)
+
+
+def test_addresses_of_the_program_itself_have_its_names(program: Path) -> None:
+    """OpenTelemetry's profiler takes off where a program was loaded, and says in its mapping where it was."""
+    binary, table = Binary.at(str(program), BinaryLimits()), table_of(program)
+    address = starts(program)[-1]
+    wanted = next(frames_of(table, [_place(binary, address)]))
+    assert wanted
+    for start, limit, offset in ((0, 0, 0), (0x7F0000001000, 0x7F0000009000, 0x1000)):
+        at = table.addresses(np.array([address], np.uint64), start, limit, offset)
+        frames = table.look_up(at)
+        named = table.functions(frames.function)
+        assert [(name.decode(), file.decode()) for name, file in named] == [each[:2] for each in wanted]
+
+
+def _place(binary: Binary, address: int) -> int:
+    offset, start, _ = next(each for each in binary.segments if each[1] <= address < each[1] + each[2])
+    return address - start + offset
 
 
 def test_what_has_names_or_is_of_another_program_stays_as_it_is(program: Path) -> None:
