@@ -40,6 +40,7 @@ PAGES = {
     "function": f"{SERVICE}/function?function=runtime.mallocgc",
     "no function": f"{SERVICE}/function",
     "no series": f"{SERVICE}/series",
+    "unnamed": f"{SERVICE}/unnamed",
     "series": f"{SERVICE}/series?function=runtime.mallocgc&step=hour",
     "build": f"{SERVICE}/build",
     "latencies": f"{WAITS}&from=2020-01-01",

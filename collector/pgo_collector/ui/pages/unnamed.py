@@ -18,13 +18,14 @@ from pgo_collector.ui.sources import Sources
 
 # Programs in the table, and characters of a path in a command.
 _MOST_LISTED, _LONGEST_PATH = 100, 500
-_COMMANDS = """\
-pgo-agent binary {file} --url {url} --service {service} --key-file submit.key
-
+_COMMANDS = (
+    "pgo-agent binary {file} --url {url} --service {service} --key-file submit.key",
+    """\
 curl --silent --show-error --fail \\
   --header "Authorization: Bearer $PGO_KEY" \\
   --data-binary @{file} \\
-  {upload}"""
+  {upload}""",
+)
 
 
 def unnamed_routes(sources: Sources) -> Routes:
@@ -50,16 +51,17 @@ def unnamed_routes(sources: Sources) -> Routes:
     return routes
 
 
-def _commands(request: Request, service: str, found: Unnamed) -> str:
-    """Return the commands that upload the missing program with the largest value; "" if none can help.
+def _commands(request: Request, service: str, found: Unnamed) -> list[str]:
+    """Return commands of which each uploads the missing program with the largest value; none if none helps.
 
     The path is what profiles say, and so is quoted for a shell.
     """
     missing = (program for program in found.programs if program.build_id and not program.stored)
     first = next(missing, None)
     if first is None:
-        return ""
+        return []
     file = first.file if 0 < len(first.file) <= _LONGEST_PATH and first.file.isprintable() else "PROGRAM"
     upload = api_url(request, "binaries", {"service": service})
     url = upload.partition("/v1/")[0]
-    return _COMMANDS.format(file=quote(file), url=quote(url), service=quote(service), upload=quote(upload))
+    values = {"file": quote(file), "url": quote(url), "service": quote(service), "upload": quote(upload)}
+    return [command.format(**values) for command in _COMMANDS]
