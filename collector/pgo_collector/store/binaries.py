@@ -15,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf, isfinite
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 import structlog
@@ -42,7 +44,7 @@ HELPED_FORMAT = "llvm"
 SHARED = "_shared"
 _SUFFIXES: dict[BinaryKind, str] = {"program": ".elf", "debug": ".debug", "symbols": ".symbols"}
 _KINDS = {suffix: kind for kind, suffix in _SUFFIXES.items()}
-# For so long a list of a bucket's programs counts, which other collectors add to; a view asks for one.
+# For so long a list of a bucket's programs counts, which other collectors add to. Each view asks for one.
 _TRUSTED_SECONDS = 5.0
 _MOST_LISTED = 1000  # services
 _MEGABYTE = 1 << 20
@@ -72,9 +74,12 @@ class Binaries:
         self._bytes = settings.binaries_megabytes * _MEGABYTE
         self._days = settings.binary_days
         self._shared_bytes = settings.shared_megabytes * _MEGABYTE
-        self._trusted_seconds = _TRUSTED_SECONDS if self._storage.longest_wait else 0.0
-        # By service: when its programs were listed, by the monotonic clock, and what names its functions.
+        self._trusted_seconds = _TRUSTED_SECONDS if self._storage.longest_wait else inf
+        # By service: when its programs were listed, by the monotonic clock, and what names its functions. A
+        # list that was begun before the last change isn't put here.
         self._symbols: dict[str, tuple[float, Symbols]] = {}
+        self._changes = 0
+        self._listing = Lock()
 
     async def check(self, lacks: Callable[[], str] = lacking) -> None:
         """Raise BinariesOff if programs aren't taken, or something is lacking, with the reason."""
@@ -108,7 +113,7 @@ class Binaries:
         listed, known = self._symbols.get(service, (-inf, NO_SYMBOLS))
         if time.monotonic() - listed < self._trusted_seconds:
             return known
-        now, best = time.monotonic(), dict[str, StoredBinary]()
+        now, changes, best = time.monotonic(), self._changes, dict[str, StoredBinary]()
         folders = ("",) if EVERY_SERVICE in service else (*services_of(service), SHARED)
         try:
             every = [file.stored for folder in folders for file in self._stored(folder)]
@@ -117,10 +122,11 @@ class Binaries:
         for stored in sorted(every, key=_rank):
             best.setdefault(stored.build_id, stored)
         symbols = Symbols(tuple(best.values()), self._limits)
-        if self._trusted_seconds:
+        with self._listing:
             if len(self._symbols) >= _MOST_LISTED:
                 self._symbols.clear()
-            self._symbols[service] = now, symbols
+            if changes == self._changes:
+                self._symbols[service] = now, symbols
         return symbols
 
     async def all(self, service: str) -> list[BinaryFile]:
@@ -178,14 +184,14 @@ class Binaries:
         """Put a program in its place, and delete those of the service that are too many."""
         name = f"{service}/{facts.build_id}-{facts.sha256}{_SUFFIXES[facts.kind]}"
         self._refuse_another(service, facts)
-        self._storage.upload(name, body)
+        with self._changing():
+            self._storage.upload(name, body)
         try:
             self._refuse_another(service, facts)
         except BinaryThere:  # by another collector, at the same time: at least one of the two goes
             self._delete_all([name])
             raise
         self._prune(service)
-        self._symbols.clear()
 
     def _refuse_another(self, service: str, facts: BinaryFacts) -> None:
         for file in self._stored(service):
@@ -226,10 +232,20 @@ class Binaries:
             _log.info("program deleted", service=name.partition("/")[0], build_id=file.stored.build_id)
 
     def _delete_all(self, names: Sequence[str]) -> None:
-        for error in self._storage.delete(names, durably=True).values():
-            raise error
-        self._storage.remove_folders({name.partition("/")[0] for name in names})
-        self._symbols.clear()
+        with self._changing():
+            for error in self._storage.delete(names, durably=True).values():
+                raise error
+            self._storage.remove_folders({name.partition("/")[0] for name in names})
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Forget which programs were listed, once some are stored or deleted, or it isn't known."""
+        try:
+            yield
+        finally:
+            with self._listing:
+                self._changes += 1
+                self._symbols.clear()
 
     def _stored(self, service: str = "") -> Iterator[BinaryFile]:
         """Yield the programs of a service, or of all services. Raises OSError."""
