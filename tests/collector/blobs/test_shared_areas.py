@@ -31,6 +31,7 @@ from tests.collector.engine import test_binaries, test_symbols
 from tests.collector.engine.test_joining import BUILD, LATER, ebpf
 from tests.collector.exporting import assert_exported, export
 from tests.collector.pushing import stored
+from tests.collector.queries import test_names
 from tests.collector.releases_seen import listed, state
 from tests.faults.stacks import profile_of, tally
 from tests.interop.ceph_cluster import Gateway
@@ -403,3 +404,22 @@ def test_collectors_have_the_same_programs(two: list[Server], tmp_path: Path) ->
     assert "DELETE" in test_binaries.refused(test_binaries.upload(second, changed), 409)
     assert test_binaries.delete(second, test_binaries.build_id(program)).status_code == 204
     assert test_binaries.builds(first) == [test_binaries.build_id(other)]
+
+
+@pytest.mark.bucket
+def test_a_program_that_one_collector_has_names_functions_on_another_soon(two: list[Server]) -> None:
+    first, second = two
+    first.start()
+    assert first.submit(test_names.bare(test_names.BUILD_ID), query={"service": "shop"}).status_code == 204
+    second.start()
+
+    def folded() -> str:
+        return second.merge(format_="folded", query={"service": "shop"}).text
+
+    assert test_names.BARE in folded()
+    test_names.upload(first, "shop")
+    deadline = time.monotonic() + 60
+    while test_names.BARE in folded():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert "main;work" in folded()
