@@ -17,6 +17,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── UnknownFormat       400
     │   ├── SymbolsUnreadable   400
     │   ├── BinaryUnreadable    400
+    │   ├── BinaryUnwanted      400
     │   ├── ReportInvalid       400
     │   ├── NoSuchWeighting     400
     │   ├── CombineWeighted     400
@@ -35,6 +36,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── CombineNeedsPost    405
     │   ├── BodyTooSlow         408
     │   ├── BinaryThere         409
+    │   ├── UploadExpected      409
     │   ├── BodyTooLarge        413
     │   ├── ContentTypeUnknown  415
     │   ├── NotPprof            422
@@ -203,6 +205,10 @@ class BinaryUnreadable(Refusal, status=400):
     """The body isn't a program that profiles can be read with: the message says what it lacks."""
 
 
+class BinaryUnwanted(Refusal, status=400):
+    """No profile could be named by the program, or it was refused a short time ago."""
+
+
 class KeyRefused(Refusal, status=403):
     """The request has no key that the route accepts. Never 401: pgo-fleet's clients know only 403."""
 
@@ -272,6 +278,10 @@ class CombineNeedsPost(Refusal, status=405):
 
 class BinaryThere(Refusal, status=409):
     """Another program of the same build id is stored, and stored programs are never replaced."""
+
+
+class UploadExpected(Refusal, status=409):
+    """The same upload is on its way, or another client was just told to send it."""
 
 
 class BodyTooSlow(Refusal, status=408):

@@ -68,6 +68,9 @@ NOT_ASKED: Mapping[str, str] = MappingProxyType(
         "POST /pyroscope/ingest": "stores",
         "POST //ingest": "stores",
         "POST /parca.profilestore.v1alpha1.ProfileStoreService/WriteRaw": "stores",
+        "POST /parca.debuginfo.v1alpha1.DebuginfoService/Upload": "stores",
+        "POST /debuginfo.v1alpha1.DebuginfoService/Upload/{build_id}": "stores",
+        "POST /debuginfo.v1alpha1.DebuginfoService/DeleteDebuginfo": "deletes",
         "POST /v1development/profiles": "stores",
         "POST /profiling/v1/input": "stores",
         "POST /api/profile/{app}": "stores",
@@ -269,7 +272,7 @@ def questions(
         for number in range(count + 1):
             of = known if number else Words([plain], [plain], known.now)
             path = _path(template, of, random)
-            if method == "POST" and template.startswith(("/querier", "/settings", "/parca")):
+            if method == "POST" and template.startswith(("/querier", "/settings", "/parca", "/debuginfo")):
                 message = _message(of, random)
                 if template.endswith("/Diff"):
                     message = {"left": message, "right": _message(of, random)}

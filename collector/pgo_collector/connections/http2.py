@@ -116,6 +116,11 @@ class Stream:
         self.arrived = asyncio.Event()
         self._connection = connection
 
+    @property
+    def is_read(self) -> bool:
+        """Return whether all of the body has arrived and been read."""
+        return self.has_ended and not self.chunks
+
     async def read(self) -> bytes:
         """Return the next bytes of the body; none at its end. Raises StreamLost."""
         while not self.chunks:

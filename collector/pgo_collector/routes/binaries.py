@@ -4,45 +4,32 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-import structlog
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pgo_collector.http.auth import context_of, require_service_key
+from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
 from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import service_of
 from pgo_collector.model.times import format_time
-from pgo_collector.settings import Settings
-from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.store import not_stored
-from pgo_collector.submits.body import BodyBound, BodyReader
-from pgo_collector.submits.submits import Quotas
+from pgo_collector.submits.programs import ProgramUploads
 
-_EXPECTED = "the ELF program that is profiled, with its symbols or debug lines, or its separate debug file"
 _OF_SERVICE = parameters("service")
-_log = structlog.get_logger()
 
 
 def binaries_routes(
-    binaries: Binaries,
-    quotas: Quotas,
-    bodies: BodyReader,
-    submit_keys: KeyFile,
-    merge_keys: KeyFile,
-    *,
-    settings: Settings,
+    uploads: ProgramUploads, submit_keys: KeyFile, merge_keys: KeyFile, default_service: str
 ) -> Routes:
     """Return the routes; uploads take submit keys, and the others merge keys."""
-    routes = Routes()
-    may_merge = [require_service_key(merge_keys, settings.default_service)]
-    bound = BodyBound(settings.binary_bytes, "PGOF_BINARY_BYTES")
+    routes, binaries = Routes(), uploads.binaries
+    may_submit = [require_service_key(submit_keys, default_service)]
+    may_merge = [require_service_key(merge_keys, default_service)]
 
     @routes.post(
         "/v1/binaries",
-        checks=[require_service_key(submit_keys, settings.default_service)],
+        checks=may_submit,
         summary="Store a program that is profiled, which names functions and makes merges in llvm better",
         response_description="The program is stored durably: its build id, SHA-256 and size, and its kind",
         responses=problems(400, 403, 408, 409, 413, 422, 429, 500, 501, 503),
@@ -50,15 +37,7 @@ def binaries_routes(
     )
     async def upload(request: Request) -> Response:
         service = service_of(request)
-        await binaries.check()
-        await quotas.check(service)
-        async with bodies.read(request, bound, _EXPECTED, to_file=True) as body:
-            context_of(request).body_bytes = body.size
-            try:
-                facts = await binaries.add(service, body.part)
-            except (OSError, SQLAlchemyError) as error:
-                raise not_stored("program", error) from error
-        _log.info("program stored", service=service, build_id=facts.build_id, size=facts.size)
+        facts = await uploads.take(request, service)
         return JSONResponse({"service": service, **facts._asdict()})
 
     @routes.get(
@@ -83,6 +62,20 @@ def binaries_routes(
             for file in files
         ]
         return JSONResponse({"service": service, "binaries": entries})
+
+    @routes.get(
+        "/v1/binaries/{build_id}",
+        checks=may_submit,
+        summary="Say whether a program is stored, which then needn't be uploaded",
+        response_description="It is: the SHA-256 and the kind of what is stored",
+        responses=problems(400, 403, 404, 500, 503),
+        openapi_extra=_OF_SERVICE,
+    )
+    async def one(request: Request, build_id: str) -> Response:
+        service = service_of(request)
+        stored = await uploads.stored(service, build_id)
+        content = {"build_id": stored.build_id, "sha256": stored.sha256, "kind": stored.kind}
+        return JSONResponse({"service": service, **content})
 
     @routes.delete(
         "/v1/binaries/{build_id}",

@@ -25,11 +25,14 @@ from pgo_collector.routes.parca.api import PARCA, parca_routes
 from pgo_collector.routes.profefe.api import profefe_routes
 from pgo_collector.routes.profefe.envelope import PROFEFE
 from pgo_collector.routes.push.connect import Messages
+from pgo_collector.routes.push.uploads import AgentUploads
 from pgo_collector.routes.pyroscope.api import CONNECT, OF_INGEST, READY, pyroscope_routes, ready_route
+from pgo_collector.routes.pyroscope.debuginfo import debuginfo_routes
 from pgo_collector.routes.pyroscope.querier import querier_routes
 from pgo_collector.routes.pyroscope.render import render_routes
 from pgo_collector.routes.submit import SUBMIT
 from pgo_collector.settings import Settings
+from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.readiness import Readiness
 from pgo_collector.submits.submits import Submits
 
@@ -48,6 +51,8 @@ class Parts(NamedTuple):
     profiles: Profiles
     reading: Reading
     messages: Messages
+    binaries: Binaries
+    uploads: AgentUploads
 
 
 class Protocol(NamedTuple):
@@ -89,6 +94,9 @@ def _pyroscope(parts: Parts) -> Iterator[Routes]:
     yield pyroscope_routes(parts.submits, parts.submit_keys, parts.settings.push_profiles)
     yield querier_routes(parts.profiles, parts.reading, parts.messages, parts.merge_keys)
     yield render_routes(parts.reading, parts.merge_keys)
+    yield from debuginfo_routes(
+        parts.uploads, parts.binaries, parts.messages, parts.submit_keys, parts.merge_keys
+    )
 
 
 def _otlp(parts: Parts) -> Iterator[Routes]:
@@ -96,7 +104,7 @@ def _otlp(parts: Parts) -> Iterator[Routes]:
 
 
 def _parca(parts: Parts) -> Iterator[Routes]:
-    yield parca_routes(parts.submits, parts.submit_keys, parts.settings.push_profiles)
+    yield parca_routes(parts.submits, parts.uploads, parts.messages, parts.submit_keys, parts.settings)
 
 
 def _datadog(parts: Parts) -> Iterator[Routes]:

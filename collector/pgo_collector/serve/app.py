@@ -39,6 +39,7 @@ from pgo_collector.routes.monitoring import health_route, metrics_routes, ready_
 from pgo_collector.routes.openapi import openapi_routes
 from pgo_collector.routes.protocols import DIALECTS, PROTOCOLS, SUBMITS, Parts
 from pgo_collector.routes.push.connect import Messages
+from pgo_collector.routes.push.uploads import AgentUploads
 from pgo_collector.routes.queries import flame_routes, overview_routes, query_routes, unnamed_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
@@ -56,6 +57,7 @@ from pgo_collector.store.store import Store
 from pgo_collector.submits.body import BodyReader
 from pgo_collector.submits.captures import Captures, CapturesOfTargets, NoCaptures
 from pgo_collector.submits.commit import Commits
+from pgo_collector.submits.programs import ProgramUploads
 from pgo_collector.submits.submits import Quotas, Submits
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.live_streams import LiveStreams
@@ -123,7 +125,8 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(submit_routes(submits, submit_keys, settings.default_service))
     include(symbols_routes(dependencies.start_lines, quotas, bodies, submit_keys, settings))
     rules = RulesFolder(settings.rules_dir)
-    include(binaries_routes(binaries, quotas, bodies, submit_keys, merge_keys, settings=settings))
+    programs = ProgramUploads(binaries, quotas, bodies, settings)
+    include(binaries_routes(programs, submit_keys, merge_keys, settings.default_service))
     budget = settings.output_budget
     merges = Merges(store, tasks, dependencies.locks, dependencies.kept_merges, budget)
     reports = Reports(store, tasks, rules, binaries, budget)
@@ -155,6 +158,8 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         profiles=profiles,
         reading=Reading(profiles, fleet, merges, rules),
         messages=Messages(bodies),
+        binaries=binaries,
+        uploads=AgentUploads(programs),
     )
     for protocol in PROTOCOLS:
         for routes in protocol.routes(parts):

@@ -1,7 +1,8 @@
 """The gRPC port: each call becomes a request to the application's route of the same meaning, and its answer.
 
 So HTTP's keys, limits, access log, metrics and traces hold here too. The proxy does TLS. To add a service,
-add a row to `_METHODS`. The protocol is gRPC's "gRPC over HTTP2", for calls with one message.
+add a row to `_METHODS`. The protocol is gRPC's "gRPC over HTTP2", for calls with one message. Of a call with
+a stream of messages, the route gets the stream, as gRPC frames it.
 """
 
 from __future__ import annotations
@@ -22,23 +23,39 @@ from pgo_collector.routes.otlp.api import EXPORT
 from pgo_collector.routes.otlp.api import PROTOBUF as OTLP_PROTOBUF
 from pgo_collector.routes.otlp.export_pb2 import Status
 from pgo_collector.routes.parca.api import METHODS as PARCA_METHODS
+from pgo_collector.routes.parca.api import STREAM_METHODS as PARCA_STREAMS
+from pgo_collector.routes.push.connect import GRPC
 from pgo_collector.routes.push.connect import PROTOBUF as CONNECT_PROTOBUF
 from pgo_collector.serve.listener import address_of, bind
 from pgo_collector.settings import Settings
 
 # gRPC's codes. Senders send again what is UNAVAILABLE; Parca's also RESOURCE_EXHAUSTED.
-_INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNIMPLEMENTED, _INTERNAL, _UNAVAILABLE = 3, 8, 12, 13, 14
-# The code for each status.
+_INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNIMPLEMENTED, _UNAVAILABLE = 3, 8, 12, 14
+# The code for each status, and for each code of Connect, if they are others than INVALID_ARGUMENT.
 _CODES: Mapping[int, int] = MappingProxyType(
     {
-        401: 16,  # UNAUTHENTICATED
-        403: 7,  # PERMISSION_DENIED
+        401: 16,
+        403: 7,
         404: _UNIMPLEMENTED,
-        408: 4,  # DEADLINE_EXCEEDED
+        408: 4,
         429: _RESOURCE_EXHAUSTED,
-        500: _INTERNAL,
+        500: 13,
         501: _UNIMPLEMENTED,
         503: _UNAVAILABLE,
+    }
+)
+_CODES_OF_CONNECT: Mapping[str, int] = MappingProxyType(
+    {
+        "deadline_exceeded": 4,
+        "not_found": 5,
+        "already_exists": 6,
+        "permission_denied": 7,
+        "resource_exhausted": _RESOURCE_EXHAUSTED,
+        "failed_precondition": 9,
+        "unimplemented": _UNIMPLEMENTED,
+        "internal": 13,
+        "unavailable": _UNAVAILABLE,
+        "unauthenticated": 16,
     }
 )
 _OK = 200
@@ -65,24 +82,35 @@ _log = structlog.get_logger()
 
 
 class _Method(NamedTuple):
-    """The route that a method becomes, its content type, and what reads the message of an error's body."""
+    """The route that a method becomes, its content type, and what reads an error: its code and message.
+
+    The route of one that `streams` gets all messages of a call, the others only the first.
+    """
 
     path: str
     content_type: str
-    error_message: Callable[[bytes], str]
+    error: Callable[[int, bytes], tuple[int, str]]
+    streams: bool = False
 
 
-def _connect_message(body: bytes) -> str:
-    """Return the message of an error of Connect."""
-    return str(json.loads(body)["message"])
+def _connect_error(_: int, body: bytes) -> tuple[int, str]:
+    """Return the code and the message of an error of Connect."""
+    error = json.loads(body)
+    return _CODES_OF_CONNECT.get(error["code"], _INVALID_ARGUMENT), str(error["message"])
+
+
+def _otlp_error(status: int, body: bytes) -> tuple[int, str]:
+    """Return the code and the message of an error of OTLP over HTTP."""
+    return _CODES.get(status, _INVALID_ARGUMENT), Status.FromString(body).message
 
 
 _METHODS: Mapping[str, _Method] = MappingProxyType(
     {
         "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export": _Method(
-            EXPORT, OTLP_PROTOBUF[0], lambda body: Status.FromString(body).message
+            EXPORT, OTLP_PROTOBUF[0], _otlp_error
         ),
-        **{path: _Method(path, CONNECT_PROTOBUF, _connect_message) for path in PARCA_METHODS},
+        **{path: _Method(path, CONNECT_PROTOBUF, _connect_error) for path in PARCA_METHODS},
+        **{path: _Method(path, GRPC, _connect_error, streams=True) for path in PARCA_STREAMS},
     }
 )
 
@@ -101,6 +129,7 @@ class GrpcListener:
         self._most_bytes, self._most_headers = _most_bytes_of_metadata(settings), settings.max_headers
         # Also the calls whose client has gone: they run to their end, as requests with POST do.
         self._running: set[asyncio.Task[None]] = set()
+        self._streaming: set[asyncio.Task[None]] = set()  # those of them whose clients stream messages
         self._port = Port(_limits(settings), turns, self._begin)
         self._server: asyncio.Server | None = None
 
@@ -136,19 +165,22 @@ class GrpcListener:
         elif len(self._running) >= self._most_calls:
             text = f"{self._most_calls:,} calls are being served, the limit (PGOF_GRPC_CALLS)"
             _refuse(stream, _UNAVAILABLE, text)
+        elif method.streams and len(self._streaming) >= (most := -(-self._most_calls // 2)):
+            text = f"{most:,} uploads are arriving, the limit (half of PGOF_GRPC_CALLS)"
+            _refuse(stream, _UNAVAILABLE, text)
         elif fault := _metadata_fault(metadata, self._most_bytes, self._most_headers):
             _refuse(stream, _RESOURCE_EXHAUSTED, fault)
         else:
             task = asyncio.create_task(self._serve(stream, _Exchange(method, metadata, stream)))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            for tasks in (self._running, self._streaming) if method.streams else (self._running,):
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
 
     async def _serve(self, stream: Stream, exchange: _Exchange) -> None:
         """Answer a call as the application answers the request that it becomes."""
         await self._app(exchange.scope, exchange.receive, exchange.send)
         if exchange.status != _OK:
-            code = _CODES.get(exchange.status, _INVALID_ARGUMENT)
-            _refuse(stream, code, exchange.method.error_message(bytes(exchange.body)))
+            _refuse(stream, *exchange.method.error(exchange.status, bytes(exchange.body)))
             return
         message = b"\0" + len(exchange.body).to_bytes(4) + exchange.body
         stream.answer(_ANSWER, message, ((b"grpc-status", b"0"),))
@@ -207,7 +239,8 @@ class _Exchange:
         self.status = 0
         self.body = bytearray()
         self._stream = stream
-        self._left: int | None = None  # bytes of the message that haven't been read; None before its head
+        # Bytes of the message that haven't been read; None before its head, and until a stream has ended.
+        self._left: int | None = None
         self.scope: Scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -229,10 +262,17 @@ class _Exchange:
         if self._left == 0:
             await asyncio.Event().wait()
         try:
-            part = await self._read()
+            part = await (self._read_stream() if self.method.streams else self._read())
         except StreamLost:
             return {"type": "http.disconnect"}
         return {"type": "http.request", "body": part, "more_body": self._left != 0}
+
+    async def _read_stream(self) -> bytes:
+        """Read more of the call's messages, as they are framed. Raises StreamLost."""
+        part = await self._stream.read()
+        if self._stream.is_read:
+            self._left = 0
+        return part
 
     async def _read(self) -> bytes:
         """Read more of the call's message. Raises StreamLost, also if the call ends within it."""
@@ -248,7 +288,7 @@ class _Exchange:
 
     async def _read_some(self) -> bytes:
         part = await self._stream.read()
-        if not part and self._stream.has_ended:
+        if not part and self._stream.is_read:
             raise StreamLost
         return part
 

@@ -29,7 +29,7 @@ from pgo_collector.blobs.storage import BINARIES, Storage, StoredObject
 from pgo_collector.engine.binaries import BinaryFacts, inspect_binary, lacking, lacking_for_llvm
 from pgo_collector.engine.renditions import NO_BINARIES, NO_BINARY, BinaryChoice, BinaryKind, StoredBinary
 from pgo_collector.engine.symbols import NO_SYMBOLS, Symbols
-from pgo_collector.errors import BinariesOff, BinaryThere, NoSuchBinary
+from pgo_collector.errors import BinariesOff, BinaryThere, BinaryUnwanted, NoSuchBinary
 from pgo_collector.model.series import EVERY_SERVICE
 from pgo_collector.model.services import services_of
 from pgo_collector.model.times import DAY_NANOS
@@ -88,13 +88,19 @@ class Binaries:
         if reason := await asyncio.to_thread(lacks):
             raise BinariesOff(f"programs can't be read here: {reason}")
 
-    async def add(self, service: str, body: Path) -> BinaryFacts:
+    async def add(self, service: str, body: Path, build_id: str = "") -> BinaryFacts:
         """Store the program in the file `body` durably, unless it is there already.
 
-        Either way it is now the one that was uploaded last. Raises BinaryUnreadable, BinaryThere, OSError,
-        and what `Workers.run` raises.
+        Either way it is now the one that was uploaded last. If a `build_id` is given, it must have that one.
+        Raises BinaryUnreadable, BinaryThere, BinaryUnwanted for another build id, OSError, and what
+        `Workers.run` raises.
         """
         facts = await self.workers.run(inspect_binary, body, self._limits, self._copies)
+        if build_id not in {"", facts.build_id}:
+            raise BinaryUnwanted(
+                f"the program has the build id {facts.build_id}; the upload is of another one,"
+                f" {build_id[:_LONGEST_BUILD_ID]}"
+            )
         await self.store.write_area(self._place, service, facts, body)
         return facts
 

@@ -2,5 +2,6 @@
 
 Start with `submits.Submits`, which the routes call. A `body` is read within bounds, validated in a worker
 together with others, and `commit` stores and counts it, many at once; `clocks` knows the senders whose times
-can't be right. `captures` takes profiles from targets, for the pages.
+can't be right. `programs` takes programs in place of profiles. `captures` takes profiles from targets, for
+the pages.
 """

@@ -10,14 +10,15 @@ from tests.collector.application import application
 from tests.collector.scopes import NOT_ASKED, differences, questions, routes_of, stores, words
 
 _NO_ARROW = "profiles as records of Arrow aren't read by any version"
-_NO_UPLOADS = "binaries of Parca's agents aren't taken by any version"
+_NO_PROGRAMS = "is about a program that is uploaded, and none is"
 _NONE = "stands for methods that no version has"
 # Routes that refuse every request.
 UNANSWERED = {
     "GET /": "leads a browser to the pages, and is nothing to others",
-    "POST /parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload": _NO_UPLOADS,
-    "POST /parca.debuginfo.v1alpha1.DebuginfoService/MarkUploadFinished": _NO_UPLOADS,
-    "POST /parca.debuginfo.v1alpha1.DebuginfoService/Upload": _NO_UPLOADS,
+    "GET /v1/binaries/{build_id}": _NO_PROGRAMS,
+    "POST /debuginfo.v1alpha1.DebuginfoService/UploadFinished": _NO_PROGRAMS,
+    "POST /parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload": _NO_PROGRAMS,
+    "POST /parca.debuginfo.v1alpha1.DebuginfoService/MarkUploadFinished": _NO_PROGRAMS,
     "POST /parca.profilestore.v1alpha1.ProfileStoreService/Write": _NO_ARROW,
     "POST /parca.profilestore.v1alpha1.ProfileStoreService/WriteArrow": _NO_ARROW,
     "POST /querier.v1.QuerierService/{method}": _NONE,

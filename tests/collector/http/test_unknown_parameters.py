@@ -50,7 +50,10 @@ def requests(server: Server) -> Iterator[tuple[str, str, dict[str, str], list[di
     """Return the method, path, key and parameters of every route on /v1."""
     for path, methods in server.client.get("/v1/openapi.json").json()["paths"].items():
         for method, entry in methods.items():
-            is_submit = path in {"/v1/submit", "/v1/symbols"} or (method, path) == ("post", "/v1/binaries")
+            is_submit = path in {"/v1/submit", "/v1/symbols"} or (method, path) in {
+                ("post", "/v1/binaries"),
+                ("get", "/v1/binaries/{build_id}"),
+            }
             key = server.submit_key if is_submit else server.merge_key
             parameters = [of for of in entry.get("parameters", []) if of["in"] == "query"]
             if path.startswith("/v1/"):

@@ -1,4 +1,4 @@
-"""Parca's WriteRaw and debuginfo service, called by grpcio's client, and by POST, as the schema says."""
+"""Parca's WriteRaw, called by grpcio's client, and by POST, as the schema says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
-from pgo_collector.routes.parca.parca_pb2 import ShouldInitiateUploadResponse, WriteRawRequest
+from pgo_collector.routes.parca.parca_pb2 import WriteRawRequest
 
 from tests.collector.calling import KEY, call, refused_call
 from tests.collector.exporting import speaks_grpc
@@ -20,7 +20,6 @@ from tests.server import Server, bearer
 pytestmark = pytest.mark.any_store
 
 _STORE = "/parca.profilestore.v1alpha1.ProfileStoreService"
-_DEBUGINFO = "/parca.debuginfo.v1alpha1.DebuginfoService"
 WRITE_RAW = f"{_STORE}/WriteRaw"
 
 
@@ -114,18 +113,6 @@ def test_what_is_no_pprof_is_unimplemented_with_a_reason(server: Server) -> None
         assert "Arrow" in details
     code, _ = refused_call(server, b"", f"{_STORE}/Read")
     assert code == grpc.StatusCode.UNIMPLEMENTED
-
-
-def test_no_binary_is_wanted(server: Server) -> None:
-    answer = call(server, b"\x0a\x04abcd", f"{_DEBUGINFO}/ShouldInitiateUpload")
-    parsed = ShouldInitiateUploadResponse.FromString(answer)
-    assert not parsed.should_initiate_upload
-    assert "aren't taken" in parsed.reason
-    for method in ("InitiateUpload", "Upload", "MarkUploadFinished"):
-        code, details = refused_call(server, b"", f"{_DEBUGINFO}/{method}")
-        assert (code, details) == (grpc.StatusCode.UNIMPLEMENTED, parsed.reason)
-    code, _ = refused_call(server, b"", f"{_DEBUGINFO}/ShouldInitiateUpload", metadata=())
-    assert code == grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize(

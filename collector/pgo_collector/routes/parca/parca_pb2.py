@@ -24,13 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&pgo_collector/routes/parca/parca.proto\x12\x13pgo_collector.parca\"H\n\x0fWriteRawRequest\x12\x35\n\x06series\x18\x02 \x03(\x0b\x32%.pgo_collector.parca.RawProfileSeries\"r\n\x10RawProfileSeries\x12-\n\x06labels\x18\x01 \x01(\x0b\x32\x1d.pgo_collector.parca.LabelSet\x12/\n\x07samples\x18\x02 \x03(\x0b\x32\x1e.pgo_collector.parca.RawSample\"6\n\x08LabelSet\x12*\n\x06labels\x18\x01 \x03(\x0b\x32\x1a.pgo_collector.parca.Label\"$\n\x05Label\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\" \n\tRawSample\x12\x13\n\x0braw_profile\x18\x01 \x01(\x0c\"N\n\x1cShouldInitiateUploadResponse\x12\x1e\n\x16should_initiate_upload\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&pgo_collector/routes/parca/parca.proto\x12\x13pgo_collector.parca\"H\n\x0fWriteRawRequest\x12\x35\n\x06series\x18\x02 \x03(\x0b\x32%.pgo_collector.parca.RawProfileSeries\"r\n\x10RawProfileSeries\x12-\n\x06labels\x18\x01 \x01(\x0b\x32\x1d.pgo_collector.parca.LabelSet\x12/\n\x07samples\x18\x02 \x03(\x0b\x32\x1e.pgo_collector.parca.RawSample\"6\n\x08LabelSet\x12*\n\x06labels\x18\x01 \x03(\x0b\x32\x1a.pgo_collector.parca.Label\"$\n\x05Label\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\" \n\tRawSample\x12\x13\n\x0braw_profile\x18\x01 \x01(\x0c\"\xa9\x01\n\x1bShouldInitiateUploadRequest\x12\x10\n\x08\x62uild_id\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x30\n\x04type\x18\x04 \x01(\x0e\x32\".pgo_collector.parca.DebuginfoType\x12\x37\n\rbuild_id_type\x18\x05 \x01(\x0e\x32 .pgo_collector.parca.BuildIDType\"N\n\x1cShouldInitiateUploadResponse\x12\x1e\n\x16should_initiate_upload\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xb1\x01\n\x15InitiateUploadRequest\x12\x10\n\x08\x62uild_id\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\r\n\x05\x66orce\x18\x04 \x01(\x08\x12\x30\n\x04type\x18\x05 \x01(\x0e\x32\".pgo_collector.parca.DebuginfoType\x12\x37\n\rbuild_id_type\x18\x06 \x01(\x0e\x32 .pgo_collector.parca.BuildIDType\"^\n\x16InitiateUploadResponse\x12\x44\n\x13upload_instructions\x18\x01 \x01(\x0b\x32\'.pgo_collector.parca.UploadInstructions\"\xa9\x02\n\x12UploadInstructions\x12\x10\n\x08\x62uild_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12O\n\x0fupload_strategy\x18\x03 \x01(\x0e\x32\x36.pgo_collector.parca.UploadInstructions.UploadStrategy\x12\x30\n\x04type\x18\x05 \x01(\x0e\x32\".pgo_collector.parca.DebuginfoType\"k\n\x0eUploadStrategy\x12\x1f\n\x1bUPLOAD_STRATEGY_UNSPECIFIED\x10\x00\x12\x18\n\x14UPLOAD_STRATEGY_GRPC\x10\x01\x12\x1e\n\x1aUPLOAD_STRATEGY_SIGNED_URL\x10\x02\"^\n\rUploadRequest\x12/\n\x04info\x18\x01 \x01(\x0b\x32\x1f.pgo_collector.parca.UploadInfoH\x00\x12\x14\n\nchunk_data\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04\x64\x61ta\"c\n\nUploadInfo\x12\x10\n\x08\x62uild_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\x12\x30\n\x04type\x18\x03 \x01(\x0e\x32\".pgo_collector.parca.DebuginfoType\"0\n\x0eUploadResponse\x12\x10\n\x08\x62uild_id\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\"@\n\x19MarkUploadFinishedRequest\x12\x10\n\x08\x62uild_id\x18\x01 \x01(\t\x12\x11\n\tupload_id\x18\x02 \x01(\t\"\x1c\n\x1aMarkUploadFinishedResponse*\x93\x01\n\rDebuginfoType\x12(\n$DEBUGINFO_TYPE_DEBUGINFO_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x44\x45\x42UGINFO_TYPE_EXECUTABLE\x10\x01\x12\x1a\n\x16\x44\x45\x42UGINFO_TYPE_SOURCES\x10\x02\x12\x1d\n\x19\x44\x45\x42UGINFO_TYPE_SOURCE_MAP\x10\x03*\xa0\x01\n\x0b\x42uildIDType\x12%\n!BUILD_ID_TYPE_UNKNOWN_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42UILD_ID_TYPE_GNU\x10\x01\x12\x16\n\x12\x42UILD_ID_TYPE_HASH\x10\x02\x12\x14\n\x10\x42UILD_ID_TYPE_GO\x10\x03\x12%\n!BUILD_ID_TYPE_SOURCE_MAP_DEBUG_ID\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pgo_collector.routes.parca.parca_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_DEBUGINFOTYPE']._serialized_start=1553
+  _globals['_DEBUGINFOTYPE']._serialized_end=1700
+  _globals['_BUILDIDTYPE']._serialized_start=1703
+  _globals['_BUILDIDTYPE']._serialized_end=1863
   _globals['_WRITERAWREQUEST']._serialized_start=63
   _globals['_WRITERAWREQUEST']._serialized_end=135
   _globals['_RAWPROFILESERIES']._serialized_start=137
@@ -41,6 +45,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LABEL']._serialized_end=345
   _globals['_RAWSAMPLE']._serialized_start=347
   _globals['_RAWSAMPLE']._serialized_end=379
-  _globals['_SHOULDINITIATEUPLOADRESPONSE']._serialized_start=381
-  _globals['_SHOULDINITIATEUPLOADRESPONSE']._serialized_end=459
+  _globals['_SHOULDINITIATEUPLOADREQUEST']._serialized_start=382
+  _globals['_SHOULDINITIATEUPLOADREQUEST']._serialized_end=551
+  _globals['_SHOULDINITIATEUPLOADRESPONSE']._serialized_start=553
+  _globals['_SHOULDINITIATEUPLOADRESPONSE']._serialized_end=631
+  _globals['_INITIATEUPLOADREQUEST']._serialized_start=634
+  _globals['_INITIATEUPLOADREQUEST']._serialized_end=811
+  _globals['_INITIATEUPLOADRESPONSE']._serialized_start=813
+  _globals['_INITIATEUPLOADRESPONSE']._serialized_end=907
+  _globals['_UPLOADINSTRUCTIONS']._serialized_start=910
+  _globals['_UPLOADINSTRUCTIONS']._serialized_end=1207
+  _globals['_UPLOADINSTRUCTIONS_UPLOADSTRATEGY']._serialized_start=1100
+  _globals['_UPLOADINSTRUCTIONS_UPLOADSTRATEGY']._serialized_end=1207
+  _globals['_UPLOADREQUEST']._serialized_start=1209
+  _globals['_UPLOADREQUEST']._serialized_end=1303
+  _globals['_UPLOADINFO']._serialized_start=1305
+  _globals['_UPLOADINFO']._serialized_end=1404
+  _globals['_UPLOADRESPONSE']._serialized_start=1406
+  _globals['_UPLOADRESPONSE']._serialized_end=1454
+  _globals['_MARKUPLOADFINISHEDREQUEST']._serialized_start=1456
+  _globals['_MARKUPLOADFINISHEDREQUEST']._serialized_end=1520
+  _globals['_MARKUPLOADFINISHEDRESPONSE']._serialized_start=1522
+  _globals['_MARKUPLOADFINISHEDRESPONSE']._serialized_end=1550
 # @@protoc_insertion_point(module_scope)

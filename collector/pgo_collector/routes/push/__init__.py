@@ -2,5 +2,6 @@
 
 `naming` says who sends a profile and which series it belongs to, `series` takes requests with many series
 apart, `compression` inflates what isn't gzip, and `connect` has the messages and errors of Connect, by which
-Pyroscope and Parca are called. No protocol uses another one's folder; what several need stands here.
+Pyroscope and Parca are called. `uploads` says which programs their agents should upload. No protocol uses
+another one's folder; what several need stands here.
 """

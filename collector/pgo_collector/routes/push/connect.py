@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from types import MappingProxyType
@@ -19,14 +19,27 @@ from pprof_merge import Limits, ProfileError, inflate
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pgo_collector.errors import ContentTypeUnknown, EmptyBody, KeyRefused, NotStored, ParameterInvalid
+from pgo_collector.errors import (
+    BinaryThere,
+    ContentTypeUnknown,
+    EmptyBody,
+    KeyRefused,
+    NoSuchBinary,
+    NotStored,
+    ParameterInvalid,
+    UploadExpected,
+)
+from pgo_collector.http.openapi import parameters
 from pgo_collector.http.problems import Failure
+from pgo_collector.http.routing import Endpoint, Routes
 from pgo_collector.submits.body import BodyBound, BodyReader
 
 T = TypeVar("T", bound=Message)
 
 PROTOBUF = "application/proto"
 JSON = "application/json"
+# The messages of a call that streams them, as gRPC frames them.
+GRPC = "application/grpc+proto"
 # Queries are small, so that they stay in memory and are quick to read; gzip may make them smaller still.
 _LARGEST_BODY = (16 << 10) - 1
 _BOUND = BodyBound(_LARGEST_BODY)
@@ -57,6 +70,14 @@ _CODES: Mapping[int, str] = MappingProxyType(
     }
 )
 _INVALID = "invalid_argument"
+# What clients that upload decide by, where the status isn't enough.
+_CODES_OF_ERRORS: Mapping[type[Exception], str] = MappingProxyType(
+    {
+        NoSuchBinary: "not_found",
+        BinaryThere: "already_exists",
+        UploadExpected: "failed_precondition",
+    }
+)
 # The statuses that a Connect client would read as something else than an invalid argument.
 _AS_BAD_REQUEST = {HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 
@@ -119,8 +140,34 @@ class Messages:
             reason = str(error).encode(errors="backslashreplace").decode()
             raise ParameterInvalid(f"the body isn't a {kind.DESCRIPTOR.full_name}: {reason}") from error
 
+    def serve(
+        self,
+        routes: Routes,
+        path: str,
+        summary: str,
+        kind: type[T],
+        call: Callable[[Request, T], Awaitable[Message]],
+    ) -> None:
+        """Add the route of a method: `call` gets each request and its message, and returns the answer's."""
 
-async def answer(request: Request, message: Message) -> Response:
+        async def endpoint(request: Request) -> Response:
+            return await _answer(request, await call(request, await self.read(request, kind)))
+
+        post_call(routes, path, summary, endpoint)
+
+
+def post_call(routes: Routes, path: str, summary: str, endpoint: Endpoint) -> None:
+    """Add the route of a method, which `endpoint` answers."""
+    routes.post(
+        path,
+        summary=summary,
+        response_class=Response,
+        response_description="The answer, as protobuf or JSON like the request",
+        openapi_extra=parameters(body=PROTOBUF),
+    )(endpoint)
+
+
+async def _answer(request: Request, message: Message) -> Response:
     """Return a message as the answer, in the form of the request."""
     return written_answer(request, await asyncio.to_thread(written, message, is_json(request)))
 
@@ -154,5 +201,6 @@ def as_clients_know(failure: Failure) -> Failure:
 
 def json_error(failure: Failure) -> Response:
     """Return the JSON of an error of Connect, with the status that the failure has."""
-    content = {"code": _CODES.get(failure.status, _INVALID), "message": failure.detail}
+    code = _CODES_OF_ERRORS.get(type(failure.error)) or _CODES.get(failure.status, _INVALID)
+    content = {"code": code, "message": failure.detail}
     return JSONResponse(content, failure.status.value, failure.headers)

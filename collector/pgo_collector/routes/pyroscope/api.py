@@ -54,7 +54,9 @@ def _is_no_profile(error: Exception) -> bool:
 
 
 CONNECT = Dialect(
-    ("/push.v1.", "/querier.v1.", "/settings.v1.", "/pyroscope/render"), connect_error, submits=(PUSH,)
+    ("/push.v1.", "/querier.v1.", "/settings.v1.", "/debuginfo.v1alpha1.", "/pyroscope/render"),
+    connect_error,
+    submits=(PUSH,),
 )
 OF_INGEST = Dialect((), _ingest_error, submits=INGEST, others=INGEST)
 

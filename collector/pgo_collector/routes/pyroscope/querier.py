@@ -21,7 +21,6 @@ from pgo_collector.engine.sample_types import WriteProfile
 from pgo_collector.errors import NotOffered, ParameterInvalid
 from pgo_collector.http.auth import context_of, require_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import parameters
 from pgo_collector.http.routing import Routes
 from pgo_collector.model.series import SERVICE_NAME, Scope, is_hidden
 from pgo_collector.queries.grafana.matching import Match, Series, Span, check_labels
@@ -29,7 +28,7 @@ from pgo_collector.queries.grafana.profile_types import TYPE_LABELS, ProfileType
 from pgo_collector.queries.grafana.profiles import Profiles, Query
 from pgo_collector.queries.grafana.reading import Grouping, GroupLabels, Points, Reading, Steps
 from pgo_collector.queries.grafana.selector import OTHER_SERVICE_NAME, parse_selectors
-from pgo_collector.routes.push.connect import PROTOBUF, Messages, answer, is_json, written, written_answer
+from pgo_collector.routes.push.connect import Messages, is_json, post_call, written, written_answer
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
 from pgo_collector.routes.pyroscope.encoding import pprof_message, profile_message
 from pgo_collector.routes.pyroscope.flamebearer import diff_message, flame_graph_message
@@ -50,10 +49,7 @@ def querier_routes(profiles: Profiles, reading: Reading, read: Messages, keys: K
     querier, reader = _Querier(profiles), _Reader(reading)
 
     def serve(name: str, summary: str, kind: type[Asked], call: Call[Asked]) -> None:
-        async def endpoint(request: Request) -> Response:
-            return await answer(request, await call(request, await read.read(request, kind)))
-
-        _post(routes, name, summary, endpoint)
+        read.serve(routes, f"{QUERIER}{name}", f"{summary}, as Grafana asks for it", kind, call)
 
     serve("ProfileTypes", "List what is measured", messages.ProfileTypesRequest, querier.profile_types)
     serve("LabelNames", "List the names of labels", messages.LabelNamesRequest, querier.label_names)
@@ -69,7 +65,7 @@ def querier_routes(profiles: Profiles, reading: Reading, read: Messages, keys: K
         async def endpoint(request: Request) -> Response:
             return written_answer(request, await call(request, await read.read(request, kind)))
 
-        _post(routes, name, summary, endpoint)
+        post_call(routes, f"{QUERIER}{name}", f"{summary}, as Grafana asks for it", endpoint)
 
     serve_written(
         "SelectMergeStacktraces", "Return a flame graph", messages.SelectMergeStacktracesRequest,
@@ -86,18 +82,6 @@ def querier_routes(profiles: Profiles, reading: Reading, read: Messages, keys: K
         raise NotOffered(f"{method[:50]} isn't implemented")
 
     return routes
-
-
-def _post(
-    routes: Routes, name: str, summary: str, endpoint: Callable[[Request], Awaitable[Response]]
-) -> None:
-    routes.post(
-        f"{QUERIER}{name}",
-        summary=f"{summary}, as Grafana asks for it",
-        response_class=Response,
-        response_description="The answer, as protobuf or JSON like the request",
-        openapi_extra=parameters(body=PROTOBUF),
-    )(endpoint)
 
 
 class _Querier:
