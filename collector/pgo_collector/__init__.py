@@ -4,9 +4,9 @@ Each folder is a room, whose `__init__` says what is inside. From the ground up:
 all others use. `catalog` says which blobs count, and `blobs` keeps their bytes; `store` has both, and
 `starting` mends what a start finds there. `engine` is the work of the processes in `workers`. `submits` is
 the way of a profile to the disk, `merges` the way back; `releases` and `queries` build on them, `upkeep`,
-`hooks` and `backups` run beside them. `connections`, `http`, `routes` and `ui` answer requests, `metrics` and
-`traces` say what happened. `serve` puts everything together, `checks` tries whether it would work, and
-`command` is the command line.
+`hooks`, `debuginfod` and `backups` run beside them. `connections`, `http`, `routes` and `ui` answer requests,
+`metrics` and `traces` say what happened. `serve` puts everything together, `checks` tries whether it would
+work, and `command` is the command line.
 
 Used everywhere: `settings`, `errors`, `logs`, `resources` (Linux's view of the machine), `background` (tasks
 that start again) and `reloaded_file` (files of keys).

@@ -77,6 +77,8 @@ A refusal carries the HTTP status that the client gets:
     ├── InputsDamaged           the list of the profiles inside a combined blob is damaged
     ├── MergeDamaged            the file of a merge is damaged
     ├── CopyDamaged             a file to copy is damaged
+    ├── DebuginfodFails         a debuginfod server doesn't answer as it should
+    ├── DebugFileTooLarge       a debuginfod server has a larger file than is taken
     ├── EngineDiffers           a worker of a cluster has another version of the merge engine
     └── CannotStart             ends the process with the message and without a traceback
         ├── SettingsInvalid
@@ -478,6 +480,18 @@ class MergeDamaged(CollectorError):
 
 class CopyDamaged(CollectorError):
     """A file of a data folder or a backup isn't what was written."""
+
+
+class DebuginfodFails(CollectorError):
+    """A debuginfod server gave no answer that can be used. It asks for `asked_seconds` without a question."""
+
+    def __init__(self, reason: str, asked_seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.asked_seconds = asked_seconds
+
+
+class DebugFileTooLarge(CollectorError):
+    """A debuginfod server has a file that is over PGOF_BINARY_BYTES."""
 
 
 class EngineDiffers(CollectorError):

@@ -46,7 +46,7 @@ def set_up_logs(level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # The access log and `serve` already log what uvicorn logs at info.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    # httpx logs the webhook's URL with each request, and there may be a secret in it.
+    # httpx logs the URLs of webhooks and debuginfod servers, and there may be a secret in them.
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
@@ -175,6 +175,16 @@ EVENTS: Mapping[str, str] = {
     "start lines learned": "Go profiles told where functions of a build begin. eBPF profiles stored from now"
     " on get these lines.",
     "start lines not learned": "Start lines could not be read or stored. The collector tries again.",
+    # debuginfod
+    "debug file fetched": "A debuginfod server had the debug information of a build, or the program, which"
+    " now names functions in views of every service.",
+    "debug file unusable": "What a debuginfod server has for a build is too large, damaged, of another build"
+    " or without symbols. It isn't asked for again for a day.",
+    "debug file not fetched": "A debuginfod server, the disk or a worker failed. The collector tries again,"
+    " and leaves a server that fails alone for a while.",
+    "profiles not looked at": "Which builds lack names in the newest profiles of this service and type can't"
+    " be found out: they are too large, or a worker failed. No server is asked for their builds.",
+    "names not fetched": "The catalog, the storage or the lease failed. The collector tries again.",
     # workers
     "worker died": "A worker process was killed, or crashed in a library. The task is tried again, three"
     " times in all.",

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl, Vali
 
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.model.capture_targets import parse_targets
+from pgo_collector.model.debuginfod_servers import DebuginfodServer, parse_servers
 from pgo_collector.model.root_path import parse_proxies, parse_root_path
 from pgo_collector.model.series import SERVICE_PATTERN
 from pgo_collector.model.source_links import SourceLinks
@@ -112,6 +113,11 @@ def _check_source_links(text: str) -> str:
 
 def _check_targets(text: str) -> str:
     parse_targets(text)
+    return text
+
+
+def _check_debuginfod(text: str) -> str:
+    parse_servers(text)
     return text
 
 
@@ -596,6 +602,19 @@ class Settings(BaseModel):
             " deleted first."
         ),
     )
+    debuginfod_urls: Annotated[str, AfterValidator(_check_debuginfod)] = Field(
+        default="",
+        description=(
+            "The URLs of debuginfod servers, separated by blanks, that are asked in this order for programs"
+            " whose functions have no names in profiles. They learn build ids. Empty for none."
+        ),
+    )
+    debuginfod_builds: int = Field(
+        default=300,
+        gt=0,
+        le=10_000,
+        description="How many build ids to ask debuginfod servers for in an hour.",
+    )
     copies_megabytes: float = Field(
         default=2048,
         gt=0,
@@ -1001,6 +1020,11 @@ class Settings(BaseModel):
     def dask_address(self) -> str | None:
         """Dask's address of the scheduler, None if there is no cluster."""
         return None if self.bulk == _OWN_WORKERS else dask_address(self.bulk)
+
+    @property
+    def servers_of_debuginfod(self) -> tuple[DebuginfodServer, ...]:
+        """The debuginfod servers, in the order in which they are asked."""
+        return parse_servers(self.debuginfod_urls)
 
     @property
     def has_traces(self) -> bool:

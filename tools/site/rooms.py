@@ -24,7 +24,7 @@ FLOORS: Mapping[str, Floors] = {
         {"workers": "processes, their pool; a Dask cluster"},
         {"store": "data folder, group commit, garbage"},
         {"merges": "made, kept, combined", "hooks": "webhooks", "backups": "copies"},
-        {"http": "in and out", "releases": "builds", "upkeep": "roll-ups"},
+        {"http": "in and out", "releases": "builds", "upkeep": "roll-ups", "debuginfod": "names"},
         {"submits": "body to disk", "queries": "top, diff, flames", "connections": "sockets"},
         {
             "starting": "what a start mends",

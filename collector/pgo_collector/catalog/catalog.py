@@ -39,7 +39,7 @@ from pgo_collector.catalog.rows import (
     unassign_profiles,
 )
 from pgo_collector.catalog.selection_sql import in_scope, selected
-from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, OUTBOX, PROFILES, SERIES
+from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, IS_LIVE, MADE, OUTBOX, PROFILES, SERIES
 from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.facts import Event, Facts
 from pgo_collector.model.profile_types import NOT_ROLLED_UP, ROLLED_UP_WITH_DURATION
@@ -329,6 +329,17 @@ class Catalog:
         )
         with self.database.reading() as connection:
             return {(row.service, row.type): row.blobs for row in connection.execute(newest)}
+
+    def newest_ids(self, since_nanos: int) -> dict[Owner, int]:
+        """Return the largest id of a live blob, by service and type: of those from `since_nanos` on."""
+        query = (
+            sa.select(SERIES.c.service, SERIES.c.type, sa.func.max(BLOBS.c.id))
+            .select_from(NAMED_BLOBS)
+            .where(IS_LIVE, BLOBS.c.time_nanos >= since_nanos)
+            .group_by(SERIES.c.service, SERIES.c.type)
+        )
+        with self.database.reading() as connection:
+            return {(service, type_): id_ for service, type_, id_ in connection.execute(query)}
 
     def counting_blob(self, name: BlobName) -> Blob | None:
         """Return the blob that counts the profile with this name; None if none does."""

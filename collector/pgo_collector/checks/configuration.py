@@ -42,6 +42,7 @@ def check_configuration(settings: Settings, environment: Mapping[str, str]) -> I
     yield _webhook(settings)
     yield from _rules(settings.rules_dir)
     yield _binaries(settings)
+    yield _debuginfod(settings)
     yield _bulk(settings)
 
 
@@ -137,6 +138,23 @@ def _binaries(settings: Settings) -> Finding:
     if count:
         return Finding("binaries", "warning", f"{count} programs are stored, and {cannot}", reason)
     return Finding("binaries", "ok", f"programs {cannot}: {reason}")
+
+
+def _debuginfod(settings: Settings) -> Finding:
+    """Check that what debuginfod servers have can be used, and that nobody else can answer."""
+    servers = settings.servers_of_debuginfod
+    if not servers:
+        return Finding("debuginfod", "ok", "off")
+    if not settings.binaries_kept:
+        fix = "raise it, or unset PGOF_DEBUGINFOD_URLS"
+        return Finding("debuginfod", "warning", "no server is asked, since PGOF_BINARIES_KEPT is 0", fix)
+    if reason := lacking():
+        return Finding("debuginfod", "warning", "no server is asked, since programs can't be read", reason)
+    asked = ", ".join(server.address for server in servers)
+    if plain := [server.address for server in servers if server.is_in_the_clear]:
+        fix = "use https unless you control the whole network path"
+        return Finding("debuginfod", "warning", f"{', '.join(plain)} could give false names", fix)
+    return Finding("debuginfod", "ok", f"asked for build ids: {asked}")
 
 
 def _bulk(settings: Settings) -> Finding:

@@ -105,6 +105,15 @@ DELIVERIES = declared(
         known=(("delivered",), ("failed",), ("gone",), ("too_old",), ("too_many",)),
     )
 )
+BUILDS_ASKED = declared(
+    Count(
+        "debuginfod_builds",
+        "Build ids that debuginfod servers were asked for, by outcome: found; missing on all servers;"
+        " unusable, since what a server has gives no names; or failed, to be asked for again.",
+        ("outcome",),
+        known=(("found",), ("missing",), ("unusable",), ("failed",)),
+    )
+)
 REFUSED = declared(
     Count(
         "connections_refused",

@@ -29,6 +29,7 @@ from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.checks.data_folder import check_disk
 from pgo_collector.connections.connection import Connection, State
 from pgo_collector.connections.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
+from pgo_collector.debuginfod.fetching import Fetching, NoFetching
 from pgo_collector.errors import CatalogInUse, CatalogUnreachable, CatalogUnreadable
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
 from pgo_collector.hooks.endpoint import Endpoint
@@ -37,7 +38,7 @@ from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
-from pgo_collector.metrics.metrics import DELIVERIES, OFF, REFUSED, TASKS, Metrics
+from pgo_collector.metrics.metrics import BUILDS_ASKED, DELIVERIES, OFF, REFUSED, TASKS, Metrics
 from pgo_collector.metrics.prometheus import PrometheusMetrics
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.series import Series
@@ -291,6 +292,7 @@ async def _opened_app(
                 "warming": warming,
                 "upkeep": upkeep,
                 "joining": _joining(locks, start_lines, settings, tracing),
+                "debuginfod": _fetching(opened, locks, settings, metrics, tracing),
                 "sealing": Sealing(store, locks),
                 "claim": store.claim,
                 "heap": HeapTrimming(),
@@ -366,6 +368,22 @@ def _joining(
     if not isfinite(settings.join_seconds):
         return NoJoining()
     return Joining(tables, locks, settings.join_seconds, tracing)
+
+
+def _fetching(
+    opened: OpenStore, locks: Locks, settings: Settings, metrics: Metrics, tracing: Tracing
+) -> Fetching | NoFetching:
+    if not settings.servers_of_debuginfod:
+        return NoFetching()
+    return Fetching(
+        opened.store,
+        opened.tasks,
+        opened.binaries,
+        locks,
+        settings,
+        observe=lambda outcome: metrics.count(BUILDS_ASKED, outcome),
+        tracing=tracing,
+    )
 
 
 def _deliveries(

@@ -10,6 +10,7 @@ import pytest
 from pgo_collector.checks import Finding
 from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.settings import Settings
+from pydantic import ValidationError
 
 pytestmark = pytest.mark.any_store
 
@@ -68,3 +69,20 @@ def test_a_folder_of_rules_must_be_one(tmp_path: Path) -> None:
     finding = found("rules", rules_dir=file)
     assert (finding.state, finding.detail) == ("fails", f"{file} can't be listed")
     assert "PGOF_RULES_DIR" in finding.fix
+
+
+def test_servers_of_debuginfod_are_named_without_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found("debuginfod").detail == "off"
+    urls = "https://me:secret@one.example/debug http://localhost:8002"
+    finding = found("debuginfod", debuginfod_urls=urls)
+    asked = "asked for build ids: https://one.example, http://localhost:8002"
+    assert (finding.state, finding.detail) == ("ok", asked)
+    plain = found("debuginfod", debuginfod_urls=f"{urls} http://two.example")
+    assert (plain.state, plain.detail) == ("warning", "http://two.example could give false names")
+    off = found("debuginfod", debuginfod_urls=urls, binaries_kept=0)
+    assert (off.state, "PGOF_BINARIES_KEPT is 0" in off.detail) == ("warning", True)
+    monkeypatch.setitem(sys.modules, "symbolic", None)  # as if it were looked for in vain
+    assert "pip install" in found("debuginfod", debuginfod_urls=urls).fix
+    with pytest.raises(ValidationError) as raised:
+        found("debuginfod", debuginfod_urls="ftp://me:secret@one.example")
+    assert "secret" not in str(raised.value)

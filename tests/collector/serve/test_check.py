@@ -29,7 +29,17 @@ pytestmark = [pytest.mark.sqlite, pytest.mark.folder]
 Found = dict[str, tuple[str, str, str]]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the specification's example
 PARTS = {
-    *("settings", "submit keys", "merge keys", "sessions", "webhook", "rules", "binaries", "bulk"),
+    *(
+        "settings",
+        "submit keys",
+        "merge keys",
+        "sessions",
+        "webhook",
+        "rules",
+        "binaries",
+        "debuginfod",
+        "bulk",
+    ),
     *("owner", "privacy", "data folder", "disk", "version", "catalog"),
 }
 

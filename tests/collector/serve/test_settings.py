@@ -38,6 +38,7 @@ TEXTS = {
     "bulk": "dask+tls://cluster:8786",
     "capture_targets": "shop=http://a/b",
     "catalog": "postgresql://db",
+    "debuginfod_urls": "http://127.0.0.1:8002 https://debuginfod.example.org/",
     "grpc_address": ":4317",
     "log_level": "error",
     "otlp_labels": "host.*",
