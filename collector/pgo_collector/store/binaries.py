@@ -201,11 +201,8 @@ class Binaries:
 
     def _refuse_another(self, service: str, facts: BinaryFacts) -> None:
         for file in self._stored(service):
-            stored = file.stored
-            if (stored.build_id, stored.kind) == (
-                facts.build_id,
-                facts.kind,
-            ) and stored.sha256 != facts.sha256:
+            build_id, sha256, kind = file.stored[:3]
+            if sha256 != facts.sha256 and (build_id, kind) == (facts.build_id, facts.kind):
                 raise BinaryThere(
                     f"another program with the build id {facts.build_id} is stored; DELETE"
                     f" /v1/binaries/{facts.build_id} first, if this one is to be used"
