@@ -2,7 +2,9 @@
 checked afterwards.
 
 A first run without a kill lists the operations. A sample of them is then struck, each in a run of its own,
-and each write twice: before it and in its middle. Only points that can't differ from others are left out.
+and each write twice: before it and in its middle. Points are of a kind if the same is done to files that
+differ only in numbers, digests and folders below one, or to folders. Only points that can't differ from
+others are left out.
 SIGKILL loses nothing that the kernel has, so a kill before an fsync leaves the same as one before the next
 operation. SQLite makes its -shm again. Of several writes in a row to one file, as in a commit to the log,
 the first and the last are struck, the last one in its middle, too.
@@ -10,19 +12,22 @@ the first and the last are struck, the last one in its middle, too.
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import Final, NamedTuple
 
 from tests.faults.killer import Mode, Operation
 from tests.faults.lane import KillableZygote, Lane
 from tests.faults.sample import Sample
 
 LANES = 2
+_DRAWN: Final = re.compile(r"[0-9a-f]*[0-9][0-9a-f-]*")
 
 Prepare = Callable[[Lane], None]
 # Acts on a lane while the killer strikes at one operation; returns whether the action ran to its end.
@@ -87,7 +92,21 @@ class Play:
         return lane.killer.operations, done
 
 
-def points(operations: list[Operation]) -> Iterator[tuple[Mode, int]]:
+class Point(NamedTuple):
+    """What strikes at which operation, numbered from 1; points of one `kind` do the same to similar files."""
+
+    mode: Mode
+    number: int
+    kind: Hashable
+
+    @classmethod
+    def at(cls, mode: Mode, number: int, operation: Operation) -> Point:
+        room, _, rest = operation.path.partition("/")
+        file = () if operation.name in {"mkdir", "rmdir"} else (room, _DRAWN.sub("", rest.rpartition("/")[2]))
+        return cls(mode, number, (mode, operation.name, bool(rest), *file))
+
+
+def points(operations: list[Operation]) -> Iterator[Point]:
     """Return all points that can be struck, as the module's docstring says."""
     for number, operation in enumerate(operations, 1):
         before, after = operations[: number - 1][-1:], operations[number : number + 1]
@@ -95,9 +114,9 @@ def points(operations: list[Operation]) -> Iterator[tuple[Mode, int]]:
             continue
         first, last = before != [operation], after != [operation]
         if first or last or not operation.writes:
-            yield Mode.KILL, number
+            yield Point.at(Mode.KILL, number, operation)
         if last and operation.writes:
-            yield Mode.TORN, number
+            yield Point.at(Mode.TORN, number, operation)
 
 
 @contextmanager
@@ -114,7 +133,7 @@ def kill_at_points(
 ) -> None:
     """Play at a sample of the points; `check` gets whether the request was done. Raises an ExceptionGroup.
 
-    Where all points are struck, `check` also follows an action that nothing strikes, and one that a point
+    In a thorough sample, `check` also follows an action that nothing strikes, and one that a point
     beyond its end leaves alone: as many operations as before.
     """
     lane = lanes[0]
@@ -122,7 +141,7 @@ def kill_at_points(
     lane.server.kill()
     template = shutil.copytree(lane.data, lane.data.with_name("template"))
     play = Play(Path(template), strike, check)
-    if sample.is_all:
+    if sample.is_thorough:
         operations = play.point(lane, Mode.COUNT, 0)
     else:
         operations, done = play.struck(lane, Mode.COUNT, 0)
@@ -130,17 +149,17 @@ def kill_at_points(
     chosen = sample.of([*points(operations)])
     free = list(lanes)
 
-    def struck(point: tuple[Mode, int]) -> bool:
+    def struck(point: Point) -> bool:
         lane = free.pop()
         try:
-            return len(play.point(lane, *point)) >= point[1]
+            return len(play.point(lane, point.mode, point.number)) >= point.number
         finally:
             free.append(lane)
 
     with ThreadPoolExecutor(len(lanes)) as threads:
         kills = sum(threads.map(struck, chosen))
     assert kills == len(chosen)
-    if sample.is_all:
+    if sample.is_thorough:
         assert len(play.point(lane, Mode.KILL, len(operations) + 1)) == len(operations)
     if play.failures:
         raise ExceptionGroup(f"{len(play.failures)} of {kills} kills", play.failures)

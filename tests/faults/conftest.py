@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.killer import SOURCE
 from tests.faults.lane import KillableZygote
-from tests.faults.sample import All, Sample, Some
+from tests.faults.sample import All, Kinds, Sample, Some
 from tests.preloads import build_preload
 
 
@@ -30,12 +30,14 @@ def killable(library: Path) -> Iterator[KillableZygote]:
     zygote.close()
 
 
-@pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.exhaustive)])
+@pytest.fixture(params=["some", pytest.param("many", marks=pytest.mark.exhaustive)])
 def sample(request: pytest.FixtureRequest) -> Sample:
     """Where it strikes: each test draws other points from the seed of the run."""
-    if request.param == "all":
+    many = request.param == "many"
+    if many and request.config.getoption("kill_points") == "all":
         return All()
-    return Some(f"{request.config.getoption('kill_seed')} {request.node.name}")
+    seed = f"{request.config.getoption('kill_seed')} {request.node.name}"
+    return Kinds(seed) if many else Some(seed)
 
 
 @pytest.fixture(scope="session")

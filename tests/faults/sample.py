@@ -1,21 +1,31 @@
-"""Which operations on disk a test strikes at: one or a few that a seed draws, or each in turn."""
+"""Which operations on disk a test strikes at: one that a seed draws, one of each kind, or each in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
 from random import Random
 from typing import Final, Protocol, TypeVar
 
-Point = TypeVar("Point")
-DRAWN: Final = 1
 _LONGEST_STRIDE: Final = 11
+_LONGEST_STRIDE_OF_KINDS: Final = 3
+
+
+class _Point(Protocol):
+    @property
+    def kind(self) -> Hashable:
+        """What points have in common of which one shows what the others would."""
+
+
+Point = TypeVar("Point", bound=_Point)
 
 
 class Sample(Protocol):
     """A choice among operations, numbered from 1."""
 
     is_all: bool
+    # Whether it is for long runs, in which actions that nothing strikes are checked, too.
+    is_thorough: bool
 
     def of(self, points: Sequence[Point]) -> list[Point]:
         """Return the points to strike at, in their order."""
@@ -27,7 +37,7 @@ class Sample(Protocol):
 class All:
     """Each operation in turn."""
 
-    is_all = True
+    is_all = is_thorough = True
 
     def of(self, points: Sequence[Point]) -> list[Point]:
         return list(points)
@@ -36,20 +46,43 @@ class All:
         return count(1)
 
 
-class Some:
-    """A few, the same ones for the same seed."""
+class _Drawn:
+    """The same ones for the same seed."""
 
     is_all = False
 
     def __init__(self, seed: str) -> None:
         self._random = Random(seed)  # noqa: S311 - a draw that can be repeated
 
-    def of(self, points: Sequence[Point]) -> list[Point]:
-        drawn = self._random.sample(range(len(points)), min(DRAWN, len(points)))
-        return [points[at] for at in sorted(drawn)]
-
-    def targets(self) -> Iterator[int]:
+    def _rising(self, longest_stride: int) -> Iterator[int]:
         target = 0
         while True:
-            target += self._random.randint(1, _LONGEST_STRIDE)
+            target += self._random.randint(1, longest_stride)
             yield target
+
+
+class Kinds(_Drawn):
+    """One of each kind; of operations whose kinds aren't known before, every second on average."""
+
+    is_thorough = True
+
+    def of(self, points: Sequence[Point]) -> list[Point]:
+        kinds: dict[Hashable, list[int]] = {}
+        for at, point in enumerate(points):
+            kinds.setdefault(point.kind, []).append(at)
+        return [points[at] for at in sorted(map(self._random.choice, kinds.values()))]
+
+    def targets(self) -> Iterator[int]:
+        return self._rising(_LONGEST_STRIDE_OF_KINDS)
+
+
+class Some(_Drawn):
+    """One; of operations whose number isn't known before, a few."""
+
+    is_thorough = False
+
+    def of(self, points: Sequence[Point]) -> list[Point]:
+        return [self._random.choice(points)]
+
+    def targets(self) -> Iterator[int]:
+        return self._rising(_LONGEST_STRIDE)

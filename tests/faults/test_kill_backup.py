@@ -85,7 +85,7 @@ def test_a_backup(commands: Commands, folders: list[Path], tmp_path: Path, sampl
     assert len(every) > 20
     blobs = {name: content for name, content in files(second).items() if name.startswith("blobs/")}
     before = after = 0
-    for mode, number in sample.of(every):
+    for mode, number, _ in sample.of(every):
         shutil.rmtree(target)
         shutil.copytree(template, target)
         assert commands.run(second, "backup", target, mode=mode, target=number) < 0
@@ -104,7 +104,7 @@ def test_the_first_backup(commands: Commands, folders: list[Path], tmp_path: Pat
     target, there = commands.watched / "target", tmp_path / "there"
     assert commands.run(folders[0], "backup", target) == 0
     every = [*points(commands.killer.operations)]
-    for mode, number in sample.of(every):
+    for mode, number, _ in sample.of(every):
         shutil.rmtree(target, ignore_errors=True)  # a kill at the very first leaves nothing
         assert commands.run(folders[0], "backup", target, mode=mode, target=number) < 0
         if (target / "backup.json").exists():  # without it nothing is restored
@@ -119,7 +119,7 @@ def test_a_restore(commands: Commands, folders: list[Path], tmp_path: Path, samp
     assert restored(commands, target, there) == files(folders[1])
     every = [*points(commands.killer.operations)]
     refused = 0
-    for mode, number in sample.of(every):
+    for mode, number, _ in sample.of(every):
         shutil.rmtree(there)
         assert commands.run(there, "restore", target, mode=mode, target=number) < 0
         at = commands.killer.operations[number - 1]

@@ -270,8 +270,8 @@ def test_the_collector_reads_as_the_model_says(
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                max_examples=max(2, settings().max_examples // (8 if sample.is_all else 20)),
-                stateful_step_count=15 if sample.is_all else 8,
+                max_examples=max(2, settings().max_examples // (8 if sample.is_thorough else 20)),
+                stateful_step_count=15 if sample.is_thorough else 8,
                 suppress_health_check=[*HealthCheck],
             ),
         )
