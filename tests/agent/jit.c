@@ -1,5 +1,5 @@
 // A JIT compiler of one function, for profilers: `jit seconds NAME [again|frameless]`. It is busy in the
-// function for that CPU time, and has its name in /tmp/perf-PID.map, by the number that it knows itself by. With
+// function for that CPU time once it has read a line, and has its name in /tmp/perf-PID.map, by the number that it knows itself by. With
 // `again`, code that was at the same address before has a line above it. With `frameless`, it has no frame
 // pointer, as Python's trampolines haven't on x86-64.
 #include <stdio.h>
@@ -49,6 +49,7 @@ int main(int count, char **arguments) {
     fclose(map);
     puts("busy");
     fflush(stdout);
+    getchar();
     until = atof(arguments[1]);
     ((void (*)(void (*)(void)))made)(spin);
     return sum == 1;

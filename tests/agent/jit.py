@@ -28,8 +28,12 @@ def build(folder: Path) -> Path:
 
 @contextmanager
 def contained(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command in a container whose /tmp is the folder, once it has written a line."""
-    with subprocess.Popen([*_ALONE, folder, *command], stdout=subprocess.PIPE) as process:
+    """Run a command in a container whose /tmp is the folder, once it has written a line.
+
+    It reads a line before it computes, so that it need not compute before it is sampled.
+    """
+    started: list[str | Path] = [*_ALONE, folder, *command]
+    with subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
-from pgo_agent.backends import Backend, probe
+from pgo_agent.backends import Backend, backends, probe
 from pgo_agent.errors import AgentError
 
 from tests.cpu_meter import CpuMeter, children_of
@@ -17,11 +18,18 @@ _PATIENCE_SECONDS = 120.0
 
 def working(backend: Backend) -> Backend:
     """Return a profiler that works here. Skips the test, with the reason, if it doesn't."""
-    try:
-        probe(backend)
-    except AgentError as error:
-        pytest.skip(str(error))
+    if reason := _obstacle(backend.name):
+        pytest.skip(reason)
     return backend
+
+
+@cache  # bcc compiles for seconds
+def _obstacle(name: str) -> str:
+    try:
+        probe(backends()[name])
+    except AgentError as error:
+        return str(error)
+    return ""
 
 
 def wait_until_begun(agent: int) -> None:

@@ -49,7 +49,8 @@ class Serving:
             assert time.monotonic() < deadline, self.log
             time.sleep(0.05)
         self.url = listening[1]
-        self.client = httpx.Client(base_url=self.url, headers=self._headers, timeout=_PATIENCE_SECONDS)
+        patience = _PATIENCE_SECONDS
+        self.client = httpx.Client(base_url=self.url, headers=self._headers, timeout=patience, verify=False)  # noqa: S501 - plain HTTP
         return self
 
     def __exit__(self, *exc_info: object) -> None:

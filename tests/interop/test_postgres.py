@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pgo_agent.backends import backends, probe
-from pgo_agent.errors import AgentError
+from pgo_agent.backends import backends
 from pprof_proto.profile_pb2 import Profile
 
+from tests.agent.sampling import working
 from tests.agent.serving import Serving, parsed
 from tests.cpu_meter import CpuMeter, children_of
 from tests.interop.go_toolchain import go
@@ -46,10 +46,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterato
 @pytest.fixture(scope="module", params=["bcc", "perf", "bpftrace"])
 def profiler(request: pytest.FixtureRequest) -> str:
     """One that works here, as requests call it."""
-    try:
-        probe(backends()[request.param])
-    except AgentError as error:
-        pytest.skip(str(error))
+    working(backends()[request.param])
     return IN_REQUESTS[request.param]
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pgo_agent.cli
 import pytest
-from pgo_agent.backends import backends, probe
-from pgo_agent.errors import AgentError
+from pgo_agent.backends import Perf
 
+from tests.agent.sampling import working
 from tests.interop.listening import free_port
 from tests.interop.postgres_cluster import MISSING, only_postgres
 from tests.interop.shell import pasted
@@ -47,10 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def paste(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Iterator[Paste]:
     """Runs commands where a reader would, and gives what they print; for a shorter time, and fewer rows."""
-    try:
-        probe(backends()["perf"])
-    except AgentError as error:
-        pytest.skip(str(error))
+    working(Perf())
     folder = tmp_path_factory.mktemp("clone")
     (folder / ".dev").mkdir()
     for keys in (server.submit_keys, server.merge_keys):

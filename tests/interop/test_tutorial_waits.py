@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pgo_agent.errors import ToolFailed
-from pgo_agent.latency import TRACKERS, probe
 
+from tests.agent.latency.waiting import needs_tracker
 from tests.interop.listening import free_port
 from tests.interop.postgres_cluster import MISSING, only_postgres
 from tests.interop.shell import pasted
@@ -29,10 +28,7 @@ pytestmark = [
 @pytest.fixture
 def paste(tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """Runs commands where a reader would, and gives what they print."""
-    try:
-        probe(TRACKERS["offcpu"])
-    except ToolFailed as error:
-        pytest.skip(str(error))
+    needs_tracker("offcpu")
     (tmp_path / ".venv").symlink_to(Path(sys.prefix))
     home = tempfile.mkdtemp(prefix="tutorial-")
     Path(home).chmod(0o755)  # a reader's /tmp is open to the user `postgres`

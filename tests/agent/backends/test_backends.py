@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from collections.abc import Mapping as Map
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pgo_agent.backends import (
     Backend,
     Bcc,
     Bpftrace,
+    KeptBcc,
     Perf,
     ProcessSampler,
     SamplingRequest,
@@ -50,8 +52,10 @@ needs_root = pytest.mark.system("root")
 
 
 @pytest.fixture(scope="module", params=[*backends()])
-def backend(request: pytest.FixtureRequest) -> Backend:
-    return working(backends()[request.param])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """A profiler; bcc compiles once for all tests that don't end it."""
+    with KeptBcc() as kept:
+        yield kept.keeping(working(backends()[request.param]))
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +275,7 @@ def test_it_can_be_ended_early_and_leaves_no_process(backend: Backend, binary: P
         ending.join()
     assert recording.stacks
     assert recording.duration < 600e9
-    assert children_of(os.getpid()) == before
+    assert {*children_of(os.getpid())} <= {*before}
 
 
 @pytest.mark.system

@@ -16,7 +16,7 @@ from pgo_agent.latency import TrackerSettings, unmatched
 from tests.agent.backends.test_backends import AS_NOBODY, needs_root
 from tests.agent.busy import needs_gcc
 from tests.agent.forked import run_agent
-from tests.agent.latency.waiting import MS, NAME, build, obstacle, samples_of, wait_until, waiting
+from tests.agent.latency.waiting import MS, NAME, build, needs_tracker, samples_of, wait_until, waiting
 from tests.agent.scripted_server import KEY, ScriptedServer
 from tests.agent.serving import AGENT, Serving
 from tests.terminal import on_terminal
@@ -24,8 +24,7 @@ from tests.terminal import on_terminal
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if obstacle("offcpu"):
-        pytest.skip(obstacle("offcpu"))
+    needs_tracker("offcpu")
     return build(tmp_path_factory.mktemp("waits"))
 
 

@@ -30,7 +30,16 @@ from pgo_agent.latency.bpftrace_feed import BpftraceFeed, BpftraceTrackers, scri
 from pgo_agent.latency.copied_stacks import CopiedStacks
 
 from tests.agent.busy import needs_gcc
-from tests.agent.latency.waiting import MS, NAME, build, samples_of, tracking, wait_for_samples, waiting
+from tests.agent.latency.waiting import (
+    MS,
+    NAME,
+    build,
+    needs_tracker,
+    samples_of,
+    tracking,
+    wait_for_samples,
+    waiting,
+)
 from tests.agent.serving import AGENT, Serving, parsed
 
 BPFTRACE = tracker_backends()["bpftrace"]
@@ -316,10 +325,7 @@ def test_the_first_backend_without_an_obstacle_is_chosen(
 @pytest.fixture(scope="module")
 def working() -> None:
     """Skip a test where bpftrace doesn't work."""
-    try:
-        probe(TRACKERS["syscall"], BPFTRACE)
-    except ToolFailed as error:
-        pytest.skip(str(error))
+    needs_tracker("syscall", "bpftrace")
 
 
 needs_bpftrace = pytest.mark.usefixtures("working")

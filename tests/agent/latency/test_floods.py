@@ -7,13 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from pgo_agent.errors import ToolFailed
-from pgo_agent.latency import TRACKERS, TrackerBackend, probe, tracker_backends
+from pgo_agent.latency import TrackerBackend, tracker_backends
 from pgo_agent.latency.bcc_feed import BccTrackers
 
 from tests.agent.busy import needs_gcc
 from tests.agent.latency.flooding import SHARES, SOURCE, shares_of
-from tests.agent.latency.waiting import tracking
+from tests.agent.latency.waiting import needs_tracker, tracking
 
 _SECONDS = 5.0
 
@@ -22,12 +21,8 @@ pytestmark = needs_gcc
 
 @pytest.fixture(params=[*tracker_backends()])
 def backend(request: pytest.FixtureRequest) -> TrackerBackend:
-    backend = tracker_backends()[request.param]
-    try:
-        probe(TRACKERS["syscall"], backend)
-    except ToolFailed as error:
-        pytest.skip(str(error))
-    return backend
+    needs_tracker("syscall", request.param)
+    return tracker_backends()[request.param]
 
 
 def test_what_is_reported_of_a_flood_has_its_shares(backend: TrackerBackend, tmp_path: Path) -> None:

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 import pytest
 from pgo_agent.errors import ToolFailed
-from pgo_agent.latency import TRACKERS, Recorder, Session, TrackerBackend, TrackerSettings, probe
+from pgo_agent.latency import (
+    TRACKERS,
+    Recorder,
+    Session,
+    TrackerBackend,
+    TrackerSettings,
+    probe,
+    tracker_backends,
+)
 
 from tests.agent.serving import parsed
 
@@ -47,11 +55,16 @@ def waiting(
             process.kill()
 
 
-@cache
-def obstacle(tracker: str) -> str:
-    """Return why a tracker doesn't work on this machine, "" if it does."""
+def needs_tracker(tracker: str, backend: str | None = None) -> None:
+    """Skip the test, with the reason, if a tracker doesn't work on this machine."""
+    if reason := _obstacle(tracker, backend):
+        pytest.skip(reason)
+
+
+@cache  # bcc compiles for seconds
+def _obstacle(tracker: str, backend: str | None) -> str:
     try:
-        probe(TRACKERS[tracker])
+        probe(TRACKERS[tracker], None if backend is None else tracker_backends()[backend])
     except ToolFailed as error:
         return str(error)
     return ""

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.agent.busy import needs_gcc
-from tests.agent.latency.waiting import MS, NAME, build, obstacle, samples_of, wait_until, waiting
+from tests.agent.latency.waiting import MS, NAME, build, needs_tracker, samples_of, wait_until, waiting
 from tests.agent.serving import Serving
 
 URL = "/latency/offcpu"
@@ -30,8 +30,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def client(agent: Serving) -> Iterator[httpx.Client]:
-    if obstacle("offcpu"):
-        pytest.skip(obstacle("offcpu"))
+    needs_tracker("offcpu")
     yield agent.client
     agent.client.delete(URL)
 

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from pgo_agent.backends import backends, choose, probe
+from pgo_agent.backends import Bcc, backends, choose
 from pgo_agent.errors import AgentError
 
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.forked import run_agent
-from tests.agent.sampling import is_bcc, wait_for_cpu_time, wait_until_sampled
+from tests.agent.sampling import is_bcc, wait_for_cpu_time, wait_until_sampled, working
 from tests.agent.scripted_server import Answer, ScriptedServer
 from tests.agent.serving import Posting, Serving, parsed
 
@@ -36,14 +36,6 @@ def quick(program: subprocess.Popen[bytes]) -> str:
     known = backends()
     try:
         return IN_REQUESTS[choose(known[name] for name in ("perf", "bpftrace", "bcc")).name]
-    except AgentError as error:
-        pytest.skip(str(error))
-
-
-def needs(name: str) -> None:
-    """Skip the test if the profiler doesn't work here."""
-    try:
-        probe(backends()[name])
     except AgentError as error:
         pytest.skip(str(error))
 
@@ -64,7 +56,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 @needs_gcc
 @pytest.mark.parametrize("name", IN_REQUESTS)
 def test_a_profile_by_each_profiler(agent: Serving, program: subprocess.Popen[bytes], name: str) -> None:
-    needs(name)
+    working(backends()[name])
     before, clock = time.time_ns(), time.monotonic_ns()
     response = agent.post(IN_REQUESTS[name], 2, sampling_frequency=99)
     waited = time.monotonic_ns() - clock
@@ -193,7 +185,7 @@ def test_while_one_runs_another_is_409_and_delete_ends_it(agent: Serving, name: 
 
     DELETE comes while the profiler starts: bcc is still compiling.
     """
-    needs(name)
+    working(backends()[name])
     posting = Posting(agent, IN_REQUESTS[name], 60)
     for profiler in IN_REQUESTS.values():
         second = agent.post(profiler)
@@ -301,8 +293,9 @@ def scheduled(
 
 
 @needs_gcc
-@pytest.mark.parametrize("name", ["perf", "bcc"])
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT], ids=lambda ending: ending.name)
+@pytest.mark.parametrize(
+    ("name", "ending"), [("perf", signal.SIGTERM), ("perf", signal.SIGINT), ("bcc", signal.SIGTERM)]
+)
 def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(
     tmp_path: Path,
     program: subprocess.Popen[bytes],
@@ -310,7 +303,7 @@ def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(
     name: str,
     ending: signal.Signals,
 ) -> None:
-    needs(name)
+    working(backends()[name])
     with scheduled(tmp_path, server, name) as agent:
         # The agent also tries out its profiler, for a second, before the profile.
         agent.wait_until_logged(f"sampling: profiler={name} seconds=3600")
@@ -329,7 +322,7 @@ def test_with_bcc_requests_take_profiles_while_a_scheduled_one_runs(
     tmp_path: Path, program: subprocess.Popen[bytes], server: ScriptedServer
 ) -> None:
     """They share what was compiled once."""
-    needs("bcc")
+    working(Bcc())
     with scheduled(tmp_path, server, "bcc") as agent:
         agent.wait_until_logged("sampling: profiler=bcc seconds=3600")
         compiled = [*filter(is_bcc, agent.children())]
