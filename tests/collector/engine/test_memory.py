@@ -29,7 +29,7 @@ from pprof_merge import Budget, decode
 from tests.collector.bounds import BOUNDS
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [pytest.mark.any_store, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 # A profile took 2,000 bytes and more when each was an object; a return to that fails.
 _MOST_BYTES = 500

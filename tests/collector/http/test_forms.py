@@ -9,6 +9,8 @@ from pgo_collector.http.forms import FormPart, form_boundary, form_parts
 
 from tests.cpu_meter import cpu_seconds_for
 
+pytestmark = pytest.mark.any_store
+
 
 @pytest.mark.parametrize(
     ("parameters", "boundary"),

@@ -15,6 +15,8 @@ from tests.collector.visitor import Visitor
 from tests.merge.stacked import stacked
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 RUST = "_ZN4core3fmt5write17h0123456789abcdefE"
 CPP = "_ZNSt6vectorIiSaIiEE9push_backEOi"
 SHOWN = {"main", "core::fmt::write", "std::vector::push_back"}

@@ -17,6 +17,8 @@ from tests.merge.analysis.test_dropped_frames import dropping
 from tests.merge.stacked import stacked
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 STACKS = {"main;Cache::Fill;operator new;malloc": 100, "main;parse;malloc": 50}
 NAMES = {"main", "Cache::Fill", "parse"}
 

@@ -14,6 +14,8 @@ from tests.collector.visitor import Visitor
 from tests.merge.stacked import heap_of, stacked
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 Made = Callable[[], bytes]
 
 

@@ -15,6 +15,8 @@ from tests.collector.visitor import Visitor
 from tests.merge.stacked import stacked
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 UNIT = 10_000_000
 SERVICE = {"service": "shop"}
 SHARES = {"a": 0.625, "b": 0.375, "main": 0.25}

@@ -19,6 +19,8 @@ from tests.faults.stacks import DAY
 from tests.merge.stacked import heap_of
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 MIB = 1 << 20
 MINUTE = 60 * 10**9
 BEGIN = time.time_ns() // DAY * DAY - DAY + DAY // 2

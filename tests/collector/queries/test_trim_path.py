@@ -15,6 +15,8 @@ from tests.collector.visitor import Visitor
 from tests.merge.analysis.test_function_use import located
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 SHOP = {"service": "shop"}
 TRIMMED = SHOP | {"trim_path": "/home/ci/build-1:/home/ci/build-2"}
 LLVM = b"shop.run:2:0\n 6: %d\n"

@@ -17,6 +17,8 @@ from tests.collector.querying import CPU, SAMPLES, call, post
 from tests.faults.stacks import profile_of
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 MS = 10**6
 STACKS = {("main", "a", "b"): 30, ("main", "a", "a", "b"): 10, ("main", "c"): 5, ('q"\\\nq',): 2}
 

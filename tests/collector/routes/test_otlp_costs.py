@@ -18,6 +18,8 @@ from pprof_merge import LimitExceeded, Limits
 from tests.collector.exporting import Export
 from tests.cpu_meter import cpu_seconds_for
 
+pytestmark = pytest.mark.any_store
+
 OPTIONS = ExportOptions(
     is_json=False,
     most_profiles=1000,

@@ -27,6 +27,8 @@ from tests.collector.pushing import (
 from tests.faults.stacks import EPOCH, large_profile, profile_of, tally
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.any_store
+
 SUBMIT_KEY = Server.submit_key
 
 

@@ -16,6 +16,8 @@ from tests.collector.pushing import ingest, stored
 from tests.collector.routes.test_ingest import assert_ingested, refused
 from tests.server import Server
 
+pytestmark = pytest.mark.any_store
+
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 FRAMES = [{"name": name, "file": f"/{name}.py", "line": 3} for name in "abcd"]
 SAMPLED = {
