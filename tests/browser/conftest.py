@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
@@ -21,10 +23,20 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("browser")) as server:
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a collector with real profiles, for collectors that start with a copy of it."""
+    with Server(tmp_path_factory.mktemp("filled")) as server:
         fill(server)
+        assert server.stop() == 0
+    return server.data
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, filled: Path) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("browser"))
+    shutil.copytree(filled, server.data)
+    with server:
         yield server
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -12,7 +14,6 @@ from pgo_collector.ui.rendering import has_speedscope
 from playwright.sync_api import Browser, Page, Response, expect
 
 from tests.browser.chromium import Person
-from tests.browser.site import fill_with_services
 from tests.interop.nginx_process import nginx_below_path
 from tests.merge.stacked import stacked
 from tests.server import Server
@@ -30,13 +31,16 @@ class Below(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=["kept", "removed", "told"])
-def below(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Below]:
+def below(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, filled: Path
+) -> Iterator[Below]:
     """Its proxy keeps the path in requests or removes it; a setting or the proxy tells it."""
     is_told = request.param == "told"
     settings = {"PGOF_TRUSTED_PROXIES": "127.0.0.1"} if is_told else {"PGOF_ROOT_PATH": "/pgo"}
     folder = tmp_path_factory.mktemp(request.param)
-    with Server(folder, settings) as server:
-        fill_with_services(server)
+    server = Server(folder, settings)
+    shutil.copytree(filled, server.data)
+    with server:
         is_removed = request.param != "kept"
         also = _TOLD if is_told else ""
         with nginx_below_path(folder, server.base_url, is_removed=is_removed, also=also) as url:

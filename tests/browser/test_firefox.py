@@ -54,23 +54,22 @@ def test_every_page_is_without_faults_in_firefox(server: Server, tmp_path: Path)
         firefox.go(f"{server.base_url}{SERVICE}/live")
         assert firefox.run("document.querySelector('[data-newest]').dataset.newest") != "0"
         assert not firefox.faults
-        firefox.resize(WIDTHS["phone"])
-        for name, path in PAGES.items():
-            firefox.go(f"{server.base_url}{path}")
-            assert firefox.run("document.documentElement.scrollWidth - innerWidth") <= 0, name
-        assert not firefox.faults
 
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(PATH is None, reason="Firefox is not installed")
-def test_every_page_is_without_faults_in_firefox_in_the_dark(server: Server, tmp_path: Path) -> None:
+def test_every_page_is_without_faults_in_firefox_on_a_phone_in_the_dark(
+    server: Server, tmp_path: Path
+) -> None:
     """Starts a browser of its own, and opens every page."""
     with Firefox.running(
         tmp_path / "firefox", {"layout.css.prefers-color-scheme.content-override": 0}
     ) as firefox:
         firefox.sign_in(server)
+        firefox.resize(WIDTHS["phone"])
         for name, path in PAGES.items():
             firefox.go(f"{server.base_url}{path}")
+            assert firefox.run("document.documentElement.scrollWidth - innerWidth") <= 0, name
             background = firefox.run("getComputedStyle(document.body).backgroundColor")
             assert max(map(int, re.findall(r"\d+", background)[:3])) < 64, name
             assert not firefox.faults, name
