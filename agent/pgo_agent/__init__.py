@@ -5,7 +5,8 @@ The names in `__all__` are the public interface. `Collector` (`collector`) submi
 `ContinuousProfiler` (`profiler`) takes profiles on a schedule with a `StackSampler` (`stack_sampler`), for
 which a process `beside` this one runs the program `stack_reader`, and an `Outbox` (`outbox`) keeps them in a
 `DiskSpool` (`spool`) while the collector is away. `track` (`tracking`) measures how long parts of the program
-take. `profile_builder` builds all pprof messages, and `errors` has the tree of errors.
+take. `profile_builder` builds all pprof messages, `programs` sends those that were profiled, and `errors` has
+the tree of errors.
 
 Inside: `native/` turns samples of native programs into pprof, `backends/` takes those samples with bcc, perf
 or bpftrace, `latency/` tracks where programs wait, `scrape/` pulls profiles from /debug/pprof, `serve/`

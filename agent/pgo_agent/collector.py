@@ -12,9 +12,12 @@ from typing import Any, Self
 import httpx
 
 from pgo_agent.endpoint import Endpoint, Upload
-from pgo_agent.errors import AgentError, CollectorUnavailable
+from pgo_agent.errors import AgentError, CollectorUnavailable, SubmitRefused
 from pgo_agent.retry import Attempts, RetryPolicy, SubmitResponse
 from pgo_agent.trace import TracedWay, UntracedWay, Way, new_trace_id
+
+# There is no such program; a collector that can't be asked has no such route.
+_NOT_THERE = frozenset({404, 405})
 
 
 class Collector:
@@ -105,6 +108,19 @@ class Collector:
         With it, merges in the format llvm are better. Raises as `submit` does, and OSError.
         """
         self.send(self._endpoint.binary(file))
+
+    def has_binary(self, build_id: str) -> bool:
+        """Ask whether a program of this build is stored, like `submit`; of an older collector, return False.
+
+        Raises as `submit` does.
+        """
+        try:
+            self.send(self._endpoint.binary_of(build_id))
+        except SubmitRefused as error:
+            if error.status in _NOT_THERE:
+                return False
+            raise
+        return True
 
     async def submit_async(self, profile: bytes, type_: str | None = None) -> None:
         """Submit like `submit`, from a program on asyncio or trio. No connection is kept open afterwards."""

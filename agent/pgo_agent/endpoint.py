@@ -27,8 +27,8 @@ class Upload:
     """A profile ready to send: a gzipped body, and the query parameters `service`, `labels` and `type`.
 
     Symbols of a program are a profile, too, which goes to another route: `path` is where, below the
-    collector's base URL. A program is sent as it is in a `file`, without a body. `steps` are what the agent
-    did with a profile so far, if its way is traced.
+    collector's base URL. A program is sent as it is in a `file`, without a body; GET sends nothing, and asks
+    whether the collector has one. `steps` are what the agent did with a profile so far, if its way is traced.
     """
 
     body: bytes
@@ -36,6 +36,7 @@ class Upload:
     steps: tuple[Step, ...] = field(default=(), compare=False)
     path: str = SUBMIT_PATH
     file: Path | None = None
+    method: str = "POST"
 
 
 def make_upload(profile: bytes, query: Query) -> Upload:
@@ -80,6 +81,10 @@ class Endpoint:
         """Return an upload of a program."""
         return Upload(b"", self._service, path=BINARIES_PATH, file=file)
 
+    def binary_of(self, build_id: str) -> Upload:
+        """Return the question whether a program of this build is stored."""
+        return Upload(b"", self._service, path=f"{BINARIES_PATH}/{build_id}", method="GET")
+
     def report(self, report: Report, timeout: float) -> httpx.Request:
         """Return the POST request that sends a report; each step of it may take `timeout` seconds."""
         path = f"{self.url.path.removesuffix(SUBMIT_PATH)}/v1/traces/{report.trace_id}/steps"
@@ -92,13 +97,13 @@ class Endpoint:
         )
 
     def request(self, upload: Upload) -> httpx.Request:
-        """Return the POST request for an upload, without the key, which the client adds. Raises OSError."""
+        """Return the request for an upload, without the key, which the client adds. Raises OSError."""
         url = self.url.copy_with(path=self.url.path.removesuffix(SUBMIT_PATH) + upload.path)
         if upload.query:
             url = url.copy_merge_params(upload.query)
         headers = {"Content-Type": "application/octet-stream"}
         if upload.file is None:
-            return httpx.Request("POST", url, content=upload.body, headers=headers)
+            return httpx.Request(upload.method, url, content=upload.body, headers=headers)
         headers["Content-Length"] = str(upload.file.stat().st_size)
         return httpx.Request("POST", url, content=_FileContent(upload.file), headers=headers)
 

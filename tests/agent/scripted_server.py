@@ -64,8 +64,11 @@ class ScriptedServer(ThreadingHTTPServer):
 class ScriptedHandler(QuietHandler):
     server: ScriptedServer
 
+    def do_GET(self) -> None:
+        self.do_POST()
+
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         script = self.server
         now = time.monotonic()
         answer = script.answers.pop(0) if script.answers else script.then

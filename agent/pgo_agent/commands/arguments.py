@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pgo_agent.backends import Backend, backends
+from pgo_agent.collector import Collector
+from pgo_agent.native import Stack
+from pgo_agent.programs import SENT, THERE, ProgramSender
+from pgo_agent.streams import say
+
+# The collector reads a program's tables before it answers.
+BINARY_SECONDS = 300.0
 
 
 def add_executables(command: argparse.ArgumentParser) -> None:
@@ -39,6 +46,43 @@ def add_collector(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--key-file", type=Path, required=True, help="a file whose first line is the submit key"
     )
+
+
+def add_programs(command: argparse.ArgumentParser) -> None:
+    """Add --symbols, and the collector to which it sends the programs that are profiled."""
+    sent = command.add_argument_group("send a collector the symbols of what is profiled")
+    sent.add_argument(
+        "--symbols",
+        action="store_true",
+        help="send each profiled program and library that the collector doesn't have, without its code",
+    )
+    sent.add_argument("--url", help="the collector's URL, such as http://host:8080")
+    sent.add_argument("--key-file", type=Path, help="a file whose first line is the submit key")
+    sent.add_argument("--service", help="the service that the programs are")
+
+
+def programs_collector(options: argparse.Namespace) -> Collector | None:
+    """Return the collector of --symbols, None without it. Raises ValueError, and as `read_key` does."""
+    if not options.symbols:
+        if options.url or options.key_file or options.service:
+            raise ValueError("--url, --key-file and --service are for --symbols")
+        return None
+    if not (options.url and options.key_file):
+        raise ValueError("--symbols needs --url and --key-file")
+    return Collector(options.url, read_key(options.key_file), service=options.service, timeout=BINARY_SECONDS)
+
+
+def send_programs(collector: Collector, stacks: Iterable[Stack]) -> list[dict[str, str]]:
+    """Send the programs of these stacks, and name those that weren't sent on standard error.
+
+    Return what became of each, as JSON has it. Raises as `ProgramSender.send` does.
+    """
+    with collector:
+        sent = ProgramSender(collector).send(stacks)
+    for file, _, outcome in sent:
+        if outcome not in {SENT, THERE}:
+            say(f"pgo-agent: {file} wasn't sent: {outcome}")
+    return [each._asdict() for each in sent]
 
 
 def add_series(command: argparse._ActionsContainer) -> None:

@@ -10,7 +10,15 @@ from pathlib import Path
 from threading import Event
 
 from pgo_agent.backends import Backend, ProcessSampler, choose
-from pgo_agent.commands.arguments import add_sampling, candidate_backends, sampled_names, seconds
+from pgo_agent.commands.arguments import (
+    add_programs,
+    add_sampling,
+    candidate_backends,
+    programs_collector,
+    sampled_names,
+    seconds,
+    send_programs,
+)
 from pgo_agent.native import Recording, native_profile
 
 _TICK_SECONDS = 0.1
@@ -21,6 +29,7 @@ def add_capture(capture: argparse.ArgumentParser) -> None:
     capture.description = "Sample the CPU time of running programs, and write a gzipped pprof profile."
     capture.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the file to write")
     add_sampling(capture)
+    add_programs(capture)
     capture.add_argument(
         "--duration",
         metavar="SECONDS",
@@ -33,11 +42,13 @@ def add_capture(capture: argparse.ArgumentParser) -> None:
 
 
 def _capture(options: argparse.Namespace) -> int:
+    collector = programs_collector(options)
     candidates = candidate_backends(options)
     backend = choose(candidates) if len(candidates) > 1 else candidates[0]
     sampler = ProcessSampler(backend, sampled_names(options), options.frequency)
     recording = _record_with_progress(sampler, backend, options.duration)
     options.output.write_bytes(native_profile(recording))
+    programs = send_programs(collector, recording.stacks) if collector else None
     if options.json:
         samples, cpu = map(sum, zip(*recording.stacks.values(), strict=True))
         summary = {
@@ -50,6 +61,8 @@ def _capture(options: argparse.Namespace) -> int:
             "stacks": recording.followed,
             "cut_short": recording.cut_short,
         }
+        if programs is not None:
+            summary["programs"] = programs
         print(json.dumps(summary, indent=2))
     return 0
 

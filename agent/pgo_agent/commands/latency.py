@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from pgo_agent.commands.arguments import seconds
+from pgo_agent.commands.arguments import add_programs, programs_collector, seconds, send_programs
 from pgo_agent.errors import NothingMatches
 from pgo_agent.latency import (
     TRACKERS,
@@ -51,6 +51,7 @@ def add_latency(latency: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="OUT", type=Path, help="a file for a gzipped pprof profile"
     )
     latency.add_argument("--json", action="store_true", help="print counts and histogram as JSON at the end")
+    add_programs(latency)
     latency.set_defaults(run=_latency)
 
 
@@ -139,6 +140,7 @@ def tracking(options: argparse.Namespace) -> TrackerSettings:
 
 
 def _latency(options: argparse.Namespace) -> int:
+    collector = programs_collector(options)
     backend = choose_tracker_backend(options.backend)
     settings = tracking(options)
     session = Session(TRACKERS[options.tracker], settings, backend)
@@ -165,9 +167,10 @@ def _latency(options: argparse.Namespace) -> int:
         raise NothingMatches(missing)
     if options.output:
         options.output.write_bytes(recorder.profile())
+    sent = {"programs": send_programs(collector, recorder.stacks())} if collector else {}
     if options.json:
-        counts = recorder.counts.as_json()
-        print(json.dumps({"tracker": options.tracker, **counts, **recorder.histogram.as_json()}, indent=2))
+        counted = recorder.counts.as_json() | recorder.histogram.as_json()
+        print(json.dumps({"tracker": options.tracker, **counted, **sent}, indent=2))
     else:
         print((_CLEAR if sys.stdout.isatty() else "") + view.text())
     return 0

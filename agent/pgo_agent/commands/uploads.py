@@ -7,12 +7,9 @@ import json
 from pathlib import Path
 
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import add_collector, read_key
+from pgo_agent.commands.arguments import BINARY_SECONDS, add_collector, read_key
 from pgo_agent.errors import NotReadable
 from pgo_agent.native import Elf, Symbols
-
-# The collector reads a program's tables before it answers.
-_TIMEOUT = 300.0
 
 
 def add_binary(binary: argparse.ArgumentParser) -> None:
@@ -37,7 +34,7 @@ def add_binary(binary: argparse.ArgumentParser) -> None:
 def _binary(options: argparse.Namespace) -> int:
     key = read_key(options.key_file)
     build_ids = {str(file): _build_id(file) for file in options.binaries}
-    with Collector(options.url, key, service=options.service, timeout=_TIMEOUT) as collector:
+    with Collector(options.url, key, service=options.service, timeout=BINARY_SECONDS) as collector:
         for file in options.binaries:
             collector.submit_binary(file)
     if options.json:

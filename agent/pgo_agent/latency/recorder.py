@@ -196,6 +196,11 @@ class Recorder:
         ordered = sorted(together.items(), key=lambda item: item[1][1], reverse=True)
         return [(delay, count, total) for delay, (count, total) in ordered[:most]]
 
+    def stacks(self) -> list[Stack]:
+        """Return the stacks of all delays until now."""
+        with self._lock:
+            return [delay.stack for delay in self._delays]
+
     def profile(self) -> bytes:
         """Return what was counted until now as a gzipped pprof profile. Raises ToolFailed."""
         with self._lock:

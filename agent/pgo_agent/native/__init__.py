@@ -11,7 +11,7 @@ programs (`external_tools`).
 """
 
 from pgo_agent.native.branches import read_branches
-from pgo_agent.native.elf import Elf, candidate_paths
+from pgo_agent.native.elf import Elf, candidate_paths, has_symbol_table
 from pgo_agent.native.external_tools import demangle, run_tool
 from pgo_agent.native.go_symbols import Symbols
 from pgo_agent.native.memory_maps import MemoryMaps
@@ -45,6 +45,7 @@ __all__ = [
     "candidate_paths",
     "demangle",
     "function_names",
+    "has_symbol_table",
     "native_profile",
     "read_branches",
     "read_samples",

@@ -19,6 +19,9 @@ _MAGIC = b"\x7fELF\x02\x01"
 _LOADED, _NOTE = 1, 4
 _BUILD_ID = (b"GNU\0", 3)
 _HEAD = struct.Struct("<32xQ14xHH4x")
+# Where a file's table of sections is, how large its rows are, and how many; and the kind of a row.
+_SECTIONS, _SECTION = struct.Struct("<40xQ10xHH2x"), struct.Struct("<4xI56x")
+_SYMBOL_TABLE = 2
 _ENTRY = struct.Struct("<I4xQQ8xQ8xQ")
 # A file's content is chosen by the user who runs it, so every size needs a bound. The kernel runs no program
 # with a larger segment table; linkers write notes of a few hundred bytes, and build ids of 8 to 20 bytes.
@@ -84,6 +87,25 @@ class Elf:
             if segment.offset <= offset < segment.offset + segment.size:
                 return offset - segment.offset + segment.address
         return None
+
+
+def has_symbol_table(path: Path) -> bool:
+    """Return whether a binary has a symbol table of its own, and not just that of its interface.
+
+    Raises NotReadable.
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            table, row, count = _SECTIONS.unpack(_part(file, size, 0, _SECTIONS.size))
+            if row != _SECTION.size:
+                return False
+            rows = _SECTION.iter_unpack(_part(file, size, table, count * row))
+            return any(kind == _SYMBOL_TABLE for (kind,) in rows)
+    except OSError as error:
+        raise NotReadable(path, error.strerror or str(error)) from error
+    except struct.error as error:
+        raise NotReadable(path, "an ELF file that is cut off") from error
 
 
 class _Entry(NamedTuple):

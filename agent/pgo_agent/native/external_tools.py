@@ -1,4 +1,4 @@
-"""Run the external programs that native profiles need: perf, llvm-symbolizer and llvm-cxxfilt.
+"""Run the external programs that native profiles need: perf, llvm-symbolizer, -cxxfilt and -objcopy.
 
 `run_tool` runs any of them to its end, and `tool_lines` reads one while it runs. `symbolize` and `demangle`
 look up source lines and readable names.
@@ -16,7 +16,10 @@ from tempfile import TemporaryFile
 from pgo_agent.errors import ToolFailed
 
 _SYMBOLIZER = ("--output-style=JSON", "--inlines", "--functions=linkage", "--no-demangle")
-_PACKAGES = {"perf": "linux-perf", "llvm-symbolizer": "llvm", "llvm-cxxfilt": "llvm"}
+_PACKAGES = {
+    "perf": "linux-perf",
+    **dict.fromkeys(("llvm-symbolizer", "llvm-cxxfilt", "llvm-objcopy"), "llvm"),
+}
 
 
 def run_tool(name: str, *arguments: str | Path, stdin: str = "") -> list[str]:

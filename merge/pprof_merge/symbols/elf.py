@@ -1,7 +1,7 @@
 """ELF files for `write_table`: their segments, sections and build id, each checked against a bound.
 
 A file may be a whole program, or one whose code was left out: `objcopy --only-keep-debug` and its like write
-the addresses of segments, but not always where these are in the program's file.
+the addresses of segments, but not always where these are in the program's file; agents write no segments.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SECTION = np.dtype(
 )
 _LOAD, _NOTES, _EXECUTABLE = 1, 4, 1
 _NOTE, _RELOCATIONS, _NOT_IN_FILE = 7, 4, 8
-_CODE, _COMPRESSED = 4, 0x800
+_ALLOCATED, _CODE, _COMPRESSED = 2, 4, 0x800
 # The head of a compressed section: how, and the size of what comes out.
 _COMPRESSION = struct.Struct("<I4xQ")
 _OLD_COMPRESSED = ".zdebug"  # ZLIB, and the size in 8 bytes
@@ -126,9 +126,8 @@ class Elf:
     def _read_segments(self, segments: np.ndarray) -> None:
         loaded = segments[segments["type"] == _LOAD]
         if not len(loaded):
-            raise BinaryInvalid(
-                "it has no segments, which say where its code is; give the program as it was linked"
-            )
+            self.base, self.code = 0, self._code_of_sections()
+            return
         self.base = int(loaded["address"].min())
         code = loaded[loaded["flags"] & _EXECUTABLE > 0]
         sections = self._sections[self._sections["flags"] & _CODE > 0]
@@ -142,6 +141,22 @@ class Elf:
             size = in_file if is_known else in_memory
             if size and address + size <= 1 << 64 and offset + size <= 1 << 63:
                 self.code.append(Segment(offset if is_known else -1, address, size))
+
+    def _code_of_sections(self) -> list[Segment]:
+        """Return the code of a file without segments, as the agents of Parca and Grafana write it.
+
+        Its sections have their addresses, but not their sizes; so code ends where something else begins.
+        """
+        sections = self._sections[self._sections["flags"] & _ALLOCATED > 0]
+        code = sections["address"][sections["flags"] & _CODE > 0]
+        if not len(code):
+            raise BinaryInvalid(
+                "it has no segments and no sections, which say where its code is; give the program as it was"
+                " linked"
+            )
+        begin, last = int(code.min()), int(code.max())
+        after = sections["address"][sections["address"] > last]
+        return [Segment(-1, begin, (int(after.min()) if len(after) else last + 1) - begin)]
 
     def _read_sections(self) -> None:
         """Read the sections, and check how large they are once none is compressed. Raises BinaryInvalid."""

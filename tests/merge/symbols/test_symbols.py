@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
@@ -293,6 +294,45 @@ def test_a_separate_debug_file_gives_the_names_that_the_program_gives(
     # By the offsets that eu-strip keeps, this is known; for others, all of the segment must be mapped.
     known_by_offset = with_names(moved, {build_id: table_of(program)})
     assert encode(with_names(moved, {build_id: table})) in {encode(moved), encode(known_by_offset)}
+
+
+def without_segments(debug: bytes) -> bytes:
+    """Return a debug file as the agents of Parca and Grafana write it: what isn't in it has no size."""
+    content = bytearray(debug)
+    segments, sections = struct.unpack_from("<QQ", content, 32)
+    n_segments, _, n_sections = struct.unpack_from("<HHH", content, 56)
+    for at in range(segments, segments + 56 * n_segments, 56):
+        if content[at : at + 4] == (1).to_bytes(4, "little"):
+            content[at : at + 4] = bytes(4)
+    for at in range(sections, sections + 64 * n_sections, 64):
+        if content[at + 4 : at + 8] == (8).to_bytes(4, "little"):
+            content[at + 32 : at + 40] = bytes(8)
+    return bytes(content)
+
+
+@pytest.mark.system("objcopy")
+def test_a_file_of_an_agent_without_segments_gives_names(ran: tuple[Path, bytes], tmp_path: Path) -> None:
+    program, content = ran
+    debug = tmp_path / "debug"
+    subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
+    debug.write_bytes(without_segments(debug.read_bytes()))
+    build_id, table, whole = build_id_of(program), table_of(debug), table_of(program)
+    profile = decode(content)
+    # The end of code isn't known to the page where the linker leaves room after it.
+    named = encode(with_names(profile, {build_id: whole}))
+    assert encode(with_names(profile, {build_id: table})) in {named, encode(profile)}
+
+    taken = Profile.FromString(content)  # as OpenTelemetry's profilers do, of which these agents are made
+    taken.mapping[0].ClearField("memory_start")
+    taken.mapping[0].ClearField("memory_limit")
+    taken.mapping[0].ClearField("file_offset")
+    known = {name: address for name, address, size in functions(program) if size > 8}
+    for location, address in zip(taken.location, known.values(), strict=True):
+        location.address = address + 4
+    profile = decode(taken.SerializeToString())
+    named_profile = with_names(profile, {build_id: table})
+    assert named_profile is not profile
+    assert encode(named_profile) == encode(with_names(profile, {build_id: whole}))
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(80), b"MZ" * 100])
