@@ -14,7 +14,7 @@ _LONGEST_STRIDE_OF_KINDS: Final = 3
 class _Point(Protocol):
     @property
     def kind(self) -> Hashable:
-        """What points have in common of which one shows what the others would."""
+        """Return what is equal for points of which each shows what the others would."""
 
 
 Point = TypeVar("Point", bound=_Point)
