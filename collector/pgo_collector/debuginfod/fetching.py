@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain, islice, zip_longest
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import structlog
 from pprof_merge import Budget
@@ -47,8 +47,7 @@ from pgo_collector.workers.blob_tasks import BlobTasks
 
 # Between two rounds, and between two tries to take the lease that another collector has.
 _PAUSE_SECONDS = 60.0
-# How long a service and type isn't looked at again, and how many are looked at in a round.
-_LOOK_SECONDS = 600.0
+# The services and types that are looked at in a round, each of which takes some milliseconds.
 _MOST_LOOKS = 100
 # The profiles of a service and type that are looked at, the newest, and the builds that are taken from them.
 _MOST_PROFILES = 32
@@ -62,6 +61,16 @@ _IN_ORDER: Sequence[Outcome] = ("missing", "unusable", "failed", "found")
 _KINDS: tuple[Kind, ...] = ("debuginfo", "executable")
 _UNUSABLE = (BinaryUnreadable, BinaryUnwanted, DebugFileTooLarge, TaskOutOfMemory, TaskTooSlow)
 _log = structlog.get_logger()
+
+
+class _Look(NamedTuple):
+    """A look at a service and type: the largest id of a blob, and when it was, by the monotonic clock."""
+
+    id: int
+    at: float
+
+
+_NEVER = _Look(0, 0.0)
 
 
 class NoFetching:
@@ -97,9 +106,9 @@ class Fetching:
         self._answers = Answers(
             store.blobs.storage.area(BINARIES), settings.servers_of_debuginfod, settings.debuginfod_builds
         )
-        # By service and type: the largest id of a blob when it was looked at, and when, by the monotonic
-        # clock; and the builds without names, those in most samples first.
-        self._looked: dict[Owner, tuple[int, float]] = {}
+        # By service and type: when it was last looked at, and the builds without names, those in most samples
+        # first.
+        self._looked: dict[Owner, _Look] = {}
         self._wanted: dict[Owner, list[str]] = {}
 
     async def run(self) -> None:
@@ -135,16 +144,10 @@ class Fetching:
         for each in self._looked.keys() - newest.keys():
             del self._looked[each]
             self._wanted.pop(each, None)
-        before = time.monotonic() - _LOOK_SECONDS
-        never = (0, -_LOOK_SECONDS)
-        due = [
-            owner
-            for owner, id_ in newest.items()
-            if (looked := self._looked.get(owner, never))[0] < id_ and looked[1] <= before
-        ]
-        due.sort(key=lambda owner: self._looked.get(owner, never)[1])
+        due = [owner for owner, id_ in newest.items() if id_ > self._looked.get(owner, _NEVER).id]
+        due.sort(key=lambda owner: self._looked.get(owner, _NEVER).at)
         for owner in due[:_MOST_LOOKS]:
-            self._looked[owner] = newest[owner], time.monotonic()
+            self._looked[owner] = _Look(newest[owner], time.monotonic())
             self._wanted[owner] = await self._unnamed(*owner)
 
     async def _unnamed(self, service: str, type_: str) -> list[str]:

@@ -86,7 +86,6 @@ async def stored(here: OpenStore) -> list[str]:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(fetching, "_LOOK_SECONDS", 0.0)
 
 
 def test_builds_without_names_get_those_that_servers_have(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,8 +26,10 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.store import database_of
 
 from tests.catalogs import Files, SharedSchema
+from tests.collector.debuginfod_server import DebuginfodServer
 from tests.collector.http.test_routes import assert_problem
 from tests.collector.middle import Middle
+from tests.collector.queries.test_names import BUILD_ID, PROGRAM, bare
 from tests.collector.visitor import Visitor
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.ceph_cluster import Gateway
@@ -415,6 +417,34 @@ def test_a_lease_that_a_transaction_checks_is_waited_for(
                 assert not waiting.done()
             assert waiting.result().status_code == 200
         assert tally(one.merge().content) == {"a": 1, "b": 1}
+
+
+def test_one_of_them_asks_debuginfod_and_all_have_the_names(
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
+) -> None:
+    file = f"{BUILD_ID.hex()}/debuginfo"
+    with (
+        DebuginfodServer({file: PROGRAM}) as debuginfod,
+        collectors(gateway, postgres, tmp_path, 2, PGOF_DEBUGINFOD_URLS=debuginfod.url) as servers,
+    ):
+        assert servers[0].submit(bare(BUILD_ID)).status_code == 204
+        assert servers[0].submit(bare(b"87654321")).status_code == 204
+        # They look when they start, and then once a minute.
+        for server in servers:
+            server.stop()
+        for server in servers:
+            server.start()
+        wait_until(lambda: all("work" in server.merge(format_="folded").text for server in servers))
+        other = b"87654321".hex()
+        wait_until(lambda: f"{other}/executable" in debuginfod.asked)
+        assert sorted(debuginfod.asked) == sorted([file, f"{other}/debuginfo", f"{other}/executable"])
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.long
