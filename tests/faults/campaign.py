@@ -93,7 +93,7 @@ class Play:
 
 
 class Point(NamedTuple):
-    """What strikes at which operation, numbered from 1; points of one `kind` do the same to similar files."""
+    """A strike at an operation, numbered from 1; points of one `kind` do the same to similar files."""
 
     mode: Mode
     number: int
