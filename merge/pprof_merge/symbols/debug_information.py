@@ -57,7 +57,7 @@ def _places(cache: bytes) -> Places:
     files, functions, places, starts = tables
     text = _Texts(cache, at + -at % 8)
     # A function of the table is one with a file, which here each line has.
-    pairs = (places["function"].astype(np.int64) << 32) | places["file"]
+    pairs = (places["function"].astype(np.uint64) << np.uint64(32)) | places["file"].astype(np.uint64)
     distinct, rows = np.unique(pairs, return_inverse=True)
     paths = [_path(*map(text.at, each)) for each in files[["folder", "subfolder", "name"]].tolist()]
     names = [text.at(name) for name in functions["name"].tolist()]

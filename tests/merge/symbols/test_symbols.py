@@ -217,6 +217,20 @@ def test_addresses_of_the_program_itself_have_its_names(program: Path) -> None:
         assert [(name.decode(), file.decode()) for name, file in named] == [each[:2] for each in wanted]
 
 
+def test_what_is_between_the_symbols_of_a_stripped_program_has_no_name(tmp_path: Path) -> None:
+    """PostgreSQL keeps the symbols of what extensions call: its other functions had the name of the last."""
+    source, whole, exported = tmp_path / "work.c", tmp_path / "whole", tmp_path / "exported"
+    source.write_text(_C)
+    flags = ("-O2", "-Wl,--build-id=sha1", "-rdynamic")
+    subprocess.run(["clang", *flags, "-o", whole, source], check=True)
+    subprocess.run(["strip", "-o", exported, whole], check=True)
+    at = {name: start for name, start, size in functions(whole) if size}
+    binary = Binary.at(str(whole), BinaryLimits())
+    places = [_place(binary, at[name] + 2) for name in ("main", "work", "compare")]
+    names = [[name for name, *_ in frames] for frames in frames_of(table_of(exported), places)]
+    assert names == [["main"], [], []]
+
+
 def _place(binary: Binary, address: int) -> int:
     offset, start, _ = next(each for each in binary.segments if each[1] <= address < each[1] + each[2])
     return address - start + offset
