@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.bench.measure import Cost, progress, within
-from tests.oracle.oracle import GO, build, go_environment, go_root
+from tests.oracle.oracle import build, go_root, go_tool
 
 ROOT = Path(__file__).parents[2]
 ENGINE = (sys.executable, "-m", "tests.bench.engine")
@@ -53,9 +53,7 @@ class Rig:
     @cached_property
     def pprof(self) -> Path:
         """Return the program that `go tool pprof` runs."""
-        command = [GO, "tool", "-n", "pprof"]
-        found = subprocess.run(command, env=go_environment(), check=True, capture_output=True, text=True)
-        return Path(found.stdout.strip())
+        return go_tool("pprof")
 
     @cached_property
     def pprof_merge(self) -> Path:

@@ -19,7 +19,7 @@ from pprof_proto import profile_pb2
 
 from tests.faults.stacks import profile_of
 from tests.oracle.content import content, difference
-from tests.oracle.oracle import GO, go_environment
+from tests.oracle.oracle import go_environment, go_tool
 from tests.server import Server
 
 PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
@@ -139,7 +139,7 @@ def test_what_kube_profefe_sends(wire: Wire) -> None:
 def go_tool_pprof(folder: Path, *arguments: str | Path) -> str:
     """Return what `go tool pprof ...` prints, which leaves its files in `folder`."""
     done = subprocess.run(
-        [GO, "tool", "pprof", "-symbolize=none", *arguments],
+        [go_tool("pprof"), "-symbolize=none", *arguments],
         env=go_environment() | {"PPROF_TMPDIR": str(folder), "PPROF_BINARY_PATH": os.devnull},
         cwd=folder,
         capture_output=True,

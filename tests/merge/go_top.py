@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pprof_proto.profile_pb2 import Profile
 
-from tests.oracle.oracle import GO, go_environment
+from tests.oracle.oracle import go_environment, go_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ def pprof(profile: bytes, folder: Path, *options: str) -> str:
     (folder / "profile").write_bytes(profile)
     # Do not use settings or binaries of this machine's user.
     environment = {**go_environment(), "PPROF_TMPDIR": str(folder), "PPROF_BINARY_PATH": os.devnull}
-    command = [GO, "tool", "pprof", *_WHOLE, *options, "profile"]
+    command: list[str | Path] = [go_tool("pprof"), *_WHOLE, *options, "profile"]
     return subprocess.run(
         command, cwd=folder, env=environment, check=True, capture_output=True, text=True
     ).stdout

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -35,9 +36,21 @@ def go_environment() -> dict[str, str]:
     return {**os.environ, **offline}
 
 
+@cache
 def go_root() -> Path:
     """Return the folder of the Go toolchain."""
     command = [GO, "env", "GOROOT"]
+    found = subprocess.run(command, env=go_environment(), check=True, capture_output=True, text=True)
+    return Path(found.stdout.strip())
+
+
+@cache
+def go_tool(name: str) -> Path:
+    """Return the program that `go tool NAME` runs, which Go builds on first use.
+
+    Go takes ten times as long to find it as pprof takes for a small profile.
+    """
+    command = [GO, "tool", "-n", name]
     found = subprocess.run(command, env=go_environment(), check=True, capture_output=True, text=True)
     return Path(found.stdout.strip())
 

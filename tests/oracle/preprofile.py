@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from functools import cache
 from typing import TYPE_CHECKING
 
-from tests.oracle.oracle import GO, RefusalError, go_environment
+from tests.oracle.oracle import RefusalError, go_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@cache
-def _program() -> str:
-    command = [GO, "tool", "-n", "preprofile"]
-    found = subprocess.run(command, env=go_environment(), check=True, capture_output=True, text=True)
-    return found.stdout.strip()
 
 
 def preprofile(profile: bytes, folder: Path) -> bytes:
@@ -24,7 +16,7 @@ def preprofile(profile: bytes, folder: Path) -> bytes:
     given, made = folder / "given.pgo", folder / "made.preprofile"
     given.write_bytes(profile)
     finished = subprocess.run(
-        [_program(), "-i", given, "-o", made], capture_output=True, text=True, check=False
+        [go_tool("preprofile"), "-i", given, "-o", made], capture_output=True, text=True, check=False
     )
     if finished.returncode:
         raise RefusalError(finished.stderr.strip())

@@ -13,7 +13,7 @@ from pgo_collector.blobs.blobs import is_sealed, read_seal, seal, seal_size
 from pprof_merge import inflate
 
 from tests.faults.stacks import profile_of, tally
-from tests.oracle.oracle import GO, go_environment
+from tests.oracle.oracle import go_environment, go_tool
 from tests.server import Server
 
 PROFILE = profile_of("a")
@@ -31,7 +31,7 @@ def test_every_reader_of_gzip_reads_the_profile_alone(tmp_path: Path) -> None:
         assert zcat.stdout == gzip.decompress(PROFILE)
     raw = [
         subprocess.run(
-            [GO, "tool", "pprof", "-raw", file], env=go_environment(), capture_output=True, check=True
+            [go_tool("pprof"), "-raw", file], env=go_environment(), capture_output=True, check=True
         )
         for file in (plain, blob)  # the latter with the longest seal
     ]

@@ -16,7 +16,7 @@ from tests.merge.command.installed import pprof_merge
 from tests.merge.differential import canonical, read
 from tests.oracle.builder import World, seeded
 from tests.oracle.content import content, difference
-from tests.oracle.oracle import GO, go_environment, go_root
+from tests.oracle.oracle import go_environment, go_root, go_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def pprof(profiles: list[bytes], folder: Path) -> bytes:
     names = [f"{number:03}" for number in range(len(profiles))]
     # Do not use settings or binaries of this machine's user.
     environment = {**go_environment(), "PPROF_TMPDIR": str(folder), "PPROF_BINARY_PATH": os.devnull}
-    command = [GO, "tool", "pprof", "-symbolize=none", "-proto", "-output=merged", *names]
+    command: list[str | Path] = [go_tool("pprof"), "-symbolize=none", "-proto", "-output=merged", *names]
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
     return gzip.decompress((folder / "merged").read_bytes())
 
