@@ -52,8 +52,9 @@ class BinaryLimits(NamedTuple):
 
     `size`, `unpacked`, `function_bytes` and `code_bytes` are bytes: of the file, of its sections when those
     that are compressed aren't any more, of the code of one sampled function, and of all of them.
-    `table_entries` are those of the jump tables of one function. `symbolizer_seconds` and `symbolizer_bytes`
-    bound the time and the memory of llvm-symbolizer, and `flow_seconds` the solver for one function.
+    `ranges` are those of addresses, each with a line. `table_entries` are those of the jump tables of one
+    function. `symbolizer_seconds` and `symbolizer_bytes` bound the time and the memory of llvm-symbolizer,
+    and `flow_seconds` the solver for one function.
     """
 
     size: int = 2 << 30
@@ -61,6 +62,7 @@ class BinaryLimits(NamedTuple):
     sections: int = 10_000
     symbols: int = 5_000_000
     relocations: int = 20_000_000
+    ranges: int = 20_000_000
     function_bytes: int = 1 << 20
     table_entries: int = 1 << 20
     code_bytes: int = 32 << 20

@@ -33,6 +33,7 @@ PARTS = {
     "soak": "tests.campaign.soak",
     "squeeze": "tests.campaign.squeeze",
     "machines": "tests.campaign.machines",
+    "programs": "tests.campaign.programs",
 }
 
 

@@ -2,8 +2,9 @@
 
 Profiles of programs without symbols have addresses. `naming` gives a profile the names in symbol tables;
 begin there. `table` is a table of a program, of what is at each address, in a file. `sources` makes one, of
-what `debug_information` finds; `elf` reads the program's segments, sections and build id. `unnamed` says
-which programs of a profile have no names. `__all__` has what others use. The room needs the extra `binary`.
+what `debug_information`, `go_lines` and `symbol_table` find; `elf` reads the program's segments, sections and
+build id. `unnamed` says which programs of a profile have no names. `__all__` has what others use. The room
+needs the extra `binary`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What debug information and symbol tables say of a program, as the package `symbolic` reads them.
+"""Functions and lines from debug information and symbol tables, as the package `symbolic` reads them.
 
 `symbolic` reads ELF and DWARF, in Rust, and makes a SymCache: sorted ranges of addresses with the calls that
 are inlined there, which become the arrays of a table. It was chosen over llvm-symbolizer, which starts for
@@ -14,6 +14,7 @@ from posixpath import join, normpath
 import numpy as np
 
 from pprof_merge.errors import BinaryInvalid
+from pprof_merge.limits import BinaryLimits
 from pprof_merge.symbols.table import Places
 
 # The form of a SymCache: magic, version and debug id, then the machine and how many rows each table has.
@@ -25,8 +26,8 @@ _PLACE = np.dtype([("file", "<u4"), ("line", "<u4"), ("function", "<u4"), ("into
 _NONE = (1 << 32) - 1
 
 
-def read_debug_information(path: Path) -> tuple[frozenset[str], Places]:
-    """Return which of "debug" and "symtab" a program has, and what these say. Raises BinaryInvalid.
+def read_debug_information(path: Path, limits: BinaryLimits) -> Places:
+    """Return the places in a program's debug information and symbol table. Raises BinaryInvalid.
 
     It takes some four times the memory of the program's debug information.
     """
@@ -35,20 +36,18 @@ def read_debug_information(path: Path) -> tuple[frozenset[str], Places]:
 
     try:
         found = next(Archive.open(str(path)).iter_objects())
-        features = found.features & {"debug", "symtab"}
-        return features, _places(found.make_symcache().open_stream().read() if features else b"")
+        return _places(found.make_symcache().open_stream().read(), limits)
     except SymbolicError as error:
         raise BinaryInvalid(f"it is a damaged program: {error}") from error
 
 
-def _places(cache: bytes) -> Places:
+def _places(cache: bytes, limits: BinaryLimits) -> Places:
     """Return the places in a SymCache."""
-    if not cache:
-        nothing = np.zeros(0, np.int64)
-        return Places(nothing, nothing, nothing, nothing, [])
     magic, version, _, *counts, _ = _HEAD.unpack_from(cache)
     if (magic, version) != (_MAGIC, _VERSION):
         raise BinaryInvalid(f"symbolic writes version {version} of its tables; only {_VERSION} can be read")
+    if max(counts) > limits.ranges:
+        raise BinaryInvalid(f"it has more than {limits.ranges:,} ranges of addresses with a line")
     at, tables = _HEAD.size, []
     for type_, count in zip((_FILE, _FUNCTION, _PLACE, np.dtype("<u4")), counts, strict=True):
         at += -at % 8

@@ -9,12 +9,13 @@ from __future__ import annotations
 import mmap
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from pprof_merge.arrays import UInt64s
+from pprof_merge.arrays import Bytes, Int64s, UInt64s
 from pprof_merge.errors import BinaryInvalid
 from pprof_merge.limits import BinaryLimits
 
@@ -38,12 +39,15 @@ _SECTION = np.dtype(
         "itemsize": 64,
     }
 )
+_FARTHEST = 1 << 32
 _LOAD, _NOTES, _EXECUTABLE = 1, 4, 1
 _NOTE, _RELOCATIONS, _NOT_IN_FILE = 7, 4, 8
 _ALLOCATED, _CODE, _COMPRESSED = 2, 4, 0x800
 # The head of a compressed section: how, and the size of what comes out.
 _COMPRESSION = struct.Struct("<I4xQ")
-_OLD_COMPRESSED = ".zdebug"  # ZLIB, and the size in 8 bytes
+_ZLIB, _LARGEST_RATIO = 1, 1032  # by which DEFLATE makes anything smaller
+_OLD_COMPRESSED, _OLD_ZLIB = ".z", b"ZLIB"  # before the size in 8 bytes
+_SHARED = 16  # so often, on average, names have the same bytes at most: linkers let one be the end of another
 _LONGEST_NAME, _MOST_NOTES, _MOST_NOTE_BYTES = 256, 64, 64 << 10
 _GNU_BUILD_ID, _GO_BUILD_ID = (b"GNU\0", 3), (b"Go\0\0", 4)
 _BUILD_IDS = re.compile(r"([0-9a-f]{2}){1,64}"), re.compile(r"[!-~]{1,512}")
@@ -78,7 +82,9 @@ class Section(NamedTuple):
 class Elf:
     """An ELF file of 64 bits, little-endian. Raises BinaryInvalid.
 
-    `base` is the lowest address of the program, `code` has its executable segments. `build_id` is GNU's in
+    `base` is the lowest address of the program, `code` has its executable segments, and `text` is the range
+    of addresses of its section of code. `sections` are by name, those whose content is in the file, and
+    `section_ends` (n_sections,) is where each ends in memory. `build_id` is GNU's in
     hex, or Go's, or "". `pages` are the sizes in bytes that a page of memory may have.
     """
 
@@ -102,7 +108,10 @@ class Elf:
         self._names = names
         mapped = self._table(segments, _SEGMENT, sizes[0], sizes[1])
         self._read_segments(mapped)
+        self.code = [each for each in self.code if each.address + each.size <= self.base + _FARTHEST]
         self._read_sections()
+        ends = self._sections["address"] + self._sections["size"]
+        self.section_ends = np.minimum(ends, np.uint64(1 << 62)).astype(np.int64)
         self.build_id = self._build_id(mapped)
 
     @classmethod
@@ -129,6 +138,10 @@ class Elf:
             self.base, self.code = 0, self._code_of_sections()
             return
         self.base = int(loaded["address"].min())
+        if max(map(sum, loaded[["address", "in_memory"]].tolist())) - self.base > _FARTHEST:
+            raise BinaryInvalid(
+                "its segments are more than 4 GiB apart; the addresses of a table have 32 bits"
+            )
         code = loaded[loaded["flags"] & _EXECUTABLE > 0]
         sections = self._sections[self._sections["flags"] & _CODE > 0]
         # What leaves out code may keep a segment's place and size, as eu-strip does, or change both.
@@ -139,7 +152,7 @@ class Elf:
         ].tolist():
             is_known = in_file >= in_memory or not is_left_out
             size = in_file if is_known else in_memory
-            if size and address + size <= 1 << 64 and offset + size <= 1 << 63:
+            if size and offset + size <= 1 << 63:
                 self.code.append(Segment(offset if is_known else -1, address, size))
 
     def _code_of_sections(self) -> list[Segment]:
@@ -161,22 +174,18 @@ class Elf:
     def _read_sections(self) -> None:
         """Read the sections, and check how large they are once none is compressed. Raises BinaryInvalid."""
         self.sections = dict[str, Section]()
-        self.text, total = None, 0
+        self.text, total = range(0), 0
         for row, (type_, flags, address, offset, size) in enumerate(
             self._sections[["type", "flags", "address", "offset", "size"]].tolist()
         ):
             name = self._section_name(row)
             if name == ".text":
-                self.text = int(address)
+                self.text = range(address, address + size)
             if type_ == _NOT_IN_FILE:
                 continue
             section = Section(address, size, self.content[offset : offset + size], bool(flags & _COMPRESSED))
             self.sections.setdefault(name, section)
-            total += size
-            if section.is_compressed and len(section.content) >= _COMPRESSION.size:
-                total += _COMPRESSION.unpack_from(section.content)[1]
-            elif name.startswith(_OLD_COMPRESSED):
-                total += int.from_bytes(section.content[4:12], "big")
+            total += size + _unpacked(name, section)
         if total > self._limits.unpacked:
             raise BinaryInvalid(f"its sections take more than {self._limits.unpacked:,} bytes when unpacked")
 
@@ -237,6 +246,46 @@ class Elf:
         every = np.concatenate([np.zeros(0, _RELOCATION), *parts])
         relative = every[np.isin(every["type"], _RELATIVE)]
         return relative["place"], relative["pointer"]
+
+
+class Texts:
+    """Texts that end with a zero byte each."""
+
+    def __init__(self, content: Bytes) -> None:
+        self._content = content
+        self._ends = np.append(np.flatnonzero(content == 0), len(content))
+
+    def are_texts(self, places: Int64s) -> bool:
+        """Return whether a text begins at each of these places."""
+        if (places < 0).any() or (places >= len(self._content)).any():
+            return False
+        return bool((self._content[places[places > 0] - 1] == 0).all())
+
+    def at(self, places: Int64s) -> Iterator[bytes]:
+        """Return the texts at these places; an empty one where there is none. Raises BinaryInvalid."""
+        distinct = np.unique(places[(places >= 0) & (places < len(self._content))])
+        ends = self._ends[np.searchsorted(self._ends, distinct)]
+        if int((ends - distinct).sum()) > _SHARED * len(self._content):
+            raise BinaryInvalid("it is damaged: its names overlap")
+        texts = {
+            begin: bytes(self._content[begin:end])
+            for begin, end in zip(distinct.tolist(), ends.tolist(), strict=True)
+        }
+        return (texts.get(place, b"") for place in places.tolist())
+
+
+def _unpacked(name: str, section: Section) -> int:
+    """Return how many bytes come out of a compressed section; 0 if it isn't compressed."""
+    content = section.content
+    if not (section.is_compressed or name.startswith(_OLD_COMPRESSED)) or len(content) < _COMPRESSION.size:
+        return 0
+    # Whatever the name and the flag say, `symbolic` goes by what the section begins with.
+    kind, size = _COMPRESSION.unpack_from(content)
+    if content[:4] == _OLD_ZLIB:
+        kind, size = _ZLIB, int.from_bytes(content[4:12], "big")
+    if kind == _ZLIB and size > _LARGEST_RATIO * len(section.content):
+        raise BinaryInvalid(f"it is damaged: its section {name} can't unpack to {size:,} bytes")
+    return int(size)
 
 
 def _notes(content: bytes) -> list[tuple[tuple[bytes, int], bytes]]:

@@ -61,6 +61,35 @@ class Places:
     functions: Sequence[tuple[bytes, bytes]]
 
 
+def over(first: Places, second: Places) -> Places:
+    """Return the places of one source, and those of another before and behind all ranges of the first.
+
+    The first's last range is where nothing is known.
+    """
+    begin, end = int(first.starts[0]), int(first.starts[-1])
+    n_second, n_ranges = len(second.function), len(second.starts)
+    # The range of the second within which the first ends goes on behind it.
+    behind = max(int(np.searchsorted(second.starts, end, side="right")) - 1, 0)
+    starts = np.maximum(second.starts, end)
+    before = np.flatnonzero(second.starts < begin)
+    rest = np.arange(behind, n_ranges) if n_ranges else before
+    of_second = n_second - n_ranges + np.concatenate((before, rest))
+    of_first = n_second + len(first.function) - len(first.starts) + np.arange(len(first.starts) - 1)
+    n_before = len(before)
+    ranges = np.concatenate((of_second[:n_before], of_first, of_second[n_before:]))
+    # The places of ranges come last, in their order, and once more as those that others are inlined into.
+    order = np.concatenate((np.arange(n_second + len(first.function)), ranges))
+    into = np.where(first.into < 0, -1, first.into + n_second)
+    functions = np.where(first.function < 0, -1, first.function + len(second.functions))
+    return Places(
+        np.concatenate((second.starts[before], first.starts[:-1], starts[rest])),
+        np.concatenate((second.function, functions))[order],
+        np.concatenate((second.line, first.line))[order],
+        np.concatenate((second.into, into))[order],
+        [*second.functions, *first.functions],
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """A program: its build id, lowest address, code, the sizes of its pages, and what its table lacks."""
@@ -73,11 +102,13 @@ class Facts:
 
 
 def write_arrays(facts: Facts, places: Places, to: BinaryIO) -> None:
-    """Write a table. Ranges that say the same as the one before are left out."""
+    """Write a table, without places that nothing refers to and ranges that say the same as the one before."""
     n_ranges = len(places.starts)
     columns = places.function, places.line, places.into
     of_ranges = np.stack([column[len(column) - n_ranges :] for column in columns])
-    is_kept = np.ones(len(places.function), np.bool_)
+    is_kept = np.zeros(len(places.function), np.bool_)
+    is_kept[places.into[places.into >= 0]] = True
+    is_kept[len(is_kept) - n_ranges :] = True
     is_kept[len(is_kept) - n_ranges + 1 :] = (of_ranges[:, 1:] != of_ranges[:, :-1]).any(axis=0)
     # A range that is left out has the place of the last one that isn't.
     moved = np.cumsum(is_kept) - 1

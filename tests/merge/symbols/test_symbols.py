@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import random
 import struct
 import subprocess
@@ -146,6 +147,12 @@ def frames_of(table: SymbolTable, places: list[int]) -> Iterator[list[tuple[str,
         yield every[begin:end]
 
 
+def place_of(binary: Binary, address: int) -> int:
+    """Return the place in a program's file of what is at an address."""
+    offset, start, _ = next(each for each in binary.segments if each[1] <= address < each[1] + each[2])
+    return address - start + offset
+
+
 def test_all_places_have_the_names_that_llvm_has(program: Path) -> None:
     binary, table, same = Binary.at(str(program), BinaryLimits()), table_of(program), aliases(program)
     places = [
@@ -186,8 +193,7 @@ def test_a_profile_of_the_stripped_program_gets_its_names(program: Path, tmp_pat
         (address,) = [each for each, count in counts.items() if count == sample.value[0]]
         lines = locations[sample.location_id[0]].line
         found = [(seen.string_table[by_id[line.function_id].name].decode(), line.line) for line in lines]
-        offset, start, _ = next(each for each in binary.segments if each[1] <= address < each[1] + each[2])
-        (frames,) = frames_of(table, [address - start + offset])
+        (frames,) = frames_of(table, [place_of(binary, address)])
         assert found == [(name, line) for name, _, line in frames]
     (mapping,) = seen.mapping
     assert (mapping.has_functions, mapping.has_filenames, mapping.has_line_numbers) == (True, True, True)
@@ -347,6 +353,61 @@ def test_a_file_of_an_agent_without_segments_gives_names(ran: tuple[Path, bytes]
     named_profile = with_names(profile, {build_id: table})
     assert named_profile is not profile
     assert encode(named_profile) == encode(with_names(profile, {build_id: whole}))
+
+
+@pytest.mark.system("objcopy")
+def test_a_stripped_program_has_the_names_of_its_mini_debug_information(tmp_path: Path) -> None:
+    program, mini, small = tmp_path / "work", tmp_path / "mini", tmp_path / "small"
+    (tmp_path / "work.c").write_text(_C)
+    subprocess.run([*_COMPILERS["c"], program, tmp_path / "work.c"], check=True)
+    subprocess.run(["objcopy", "--only-keep-debug", program, mini], check=True)
+    subprocess.run(["objcopy", "-S", "--keep-symbol=work", "--keep-symbol=compare", mini], check=True)
+    subprocess.run(["strip", "-o", small, program], check=True)
+
+    def with_section(content: bytes) -> Path:
+        (tmp_path / "section").write_bytes(content)
+        section = f".gnu_debugdata={tmp_path / 'section'}"
+        subprocess.run(["objcopy", "--add-section", section, small, tmp_path / "with"], check=True)
+        return tmp_path / "with"
+
+    binary, table = (
+        Binary.at(str(program), BinaryLimits()),
+        table_of(with_section(lzma.compress(mini.read_bytes()))),
+    )
+    known = {name: (start, size) for name, start, size in functions(program)}
+    for name in ("work", "compare"):
+        start, size = known[name]
+        found = [place_of(binary, at) for at in (start, start + size - 1)]
+        assert [*frames_of(table, found)] == [[(name, "", 0)], [(name, "", 0)]]
+    assert [*frames_of(table, [place_of(binary, known["main"][0])])] == [[]]
+    for content, reason in (
+        (b"no xz" * 10, "is damaged"),
+        (lzma.compress(mini.read_bytes())[:-9], "is cut off"),
+        (lzma.compress(bytes(100 << 20)), "is cut off, or has more than 67,108,864 bytes"),
+        (lzma.compress(b"no program"), "it is not an ELF file"),
+    ):
+        with pytest.raises(BinaryInvalid, match=reason):
+            table_of(with_section(content))
+
+
+@pytest.mark.system("dwz")
+def test_names_in_another_file_are_missing_and_the_rest_are_there(tmp_path: Path) -> None:
+    programs = [tmp_path / "one", tmp_path / "two"]
+    for program in programs:
+        source = program.with_suffix(".c")
+        source.write_text(_TELLS.replace("work", program.name))
+        subprocess.run(["gcc", "-O2", "-g", "-Wl,--build-id", "-o", program, source], check=True)
+    subprocess.run(["dwz", "-m", "common", "-r", *programs], check=True, cwd=tmp_path)
+    table = table_of(programs[0])
+    assert "its debug information refers to common, which isn't read" in table.missing
+    (start,) = [start for name, start, _ in functions(programs[0]) if name == "one"]
+    binary = Binary.at(str(programs[0]), BinaryLimits())
+    (frames,) = frames_of(table, [place_of(binary, start)])
+    assert [name for name, _, _ in frames] == ["one"]
+    file = tmp_path / "cpu.pb"
+    file.write_bytes(sampled(binary, {start: 1}))
+    said = pprof_merge("-o", tmp_path / "out", "--symbolize", programs[0], file)
+    assert (said.returncode, b"refers to common" in said.stderr) == (0, True)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(80), b"MZ" * 100])

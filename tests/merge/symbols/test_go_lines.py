@@ -1,0 +1,191 @@
+"""Names from Go programs that were stripped: those that Go's own tools read from the whole program."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from pprof_merge.errors import BinaryInvalid
+from pprof_merge.limits import BinaryLimits
+from pprof_merge.symbols import SymbolTable, write_table
+
+from tests.oracle.oracle import GO, go_environment
+
+ROOT = Path(__file__).parents[3]
+OLDER = ["1.24", "1.21"]
+_BUILD_ID = "00112233445566778899aabbccddeeff00112233"
+_GO = """
+package main
+
+import "os"
+
+type list[T any] struct{ all []T }
+
+func (l *list[T]) add(one T) { l.all = append(l.all, one) }
+func twice(n int) int         { return n*2 + 1 }
+func mix(n int) int           { return twice(n) ^ 5 }
+
+//go:noinline
+func work(n int) int {
+	sum := 0
+	for i := 0; i < n; i++ {
+		sum += mix(i)
+	}
+	return sum
+}
+
+func main() {
+	var l list[int]
+	for _, each := range os.Args {
+		l.add(work(len(each)))
+	}
+	os.Exit(l.all[0] & 1)
+}
+"""
+
+
+class Built(NamedTuple):
+    """A Go program with its symbols, and stripped, and the command `go`."""
+
+    whole: Path
+    stripped: Path
+    command: str | Path
+
+
+@pytest.fixture(
+    scope="module",
+    params=["current", *(pytest.param(version, marks=pytest.mark.exhaustive) for version in OLDER)],
+)
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Takes over 20 s where nothing is in Go's cache."""
+    command: str | Path = GO
+    if request.param != "current":
+        command = ROOT / f".dev/go{request.param}/go/bin/go"
+        if not command.exists():
+            pytest.skip(f"there is no Go {request.param}: `make setup WITH=toolchains` installs it")
+    folder = tmp_path_factory.mktemp("go")
+    (folder / "main.go").write_text(_GO)
+    (folder / "go.mod").write_text("module shop\n\ngo 1.21\n")
+    for name, flags in (("whole", ""), ("stripped", "-s -w")):
+        run(
+            command,
+            "build",
+            "-trimpath",
+            f"-ldflags={flags} -B 0x{_BUILD_ID}",
+            "-o",
+            folder / name,
+            at=folder,
+        )
+    return Built(folder / "whole", folder / "stripped", command)
+
+
+def run(*command: str | Path, at: Path, asked: str = "") -> str:
+    environment = go_environment() | {"CGO_ENABLED": "0"}
+    done = subprocess.run(
+        command, cwd=at, env=environment, input=asked, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def table_of(program: Path, limits: BinaryLimits | None = None) -> SymbolTable:
+    file = program.with_suffix(".symbols")
+    with file.open("wb") as to:
+        assert write_table(program, to, limits) == _BUILD_ID
+    return SymbolTable.open(file)
+
+
+def frames_at(table: SymbolTable, addresses: list[int]) -> list[list[tuple[str, str, int]]]:
+    """Return the frames at each address of a program whose file begins at its lowest address."""
+    first = 0x400000
+    frames = table.look_up(table.addresses(np.array(addresses, np.uint64), first, first + (1 << 30), 0))
+    names = [(name.decode(), file.decode()) for name, file in table.functions(frames.function)]
+    every = [(*name, line) for name, line in zip(names, frames.line.tolist(), strict=True)]
+    ends = frames.offsets.tolist()
+    return [every[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+def functions(built: Built) -> dict[int, set[str]]:
+    """Return the names that `go tool nm` has by address; those of assembly have an ABI there."""
+    by_address = defaultdict[int, set[str]](set)
+    for line in run(built.command, "tool", "nm", built.whole, at=built.whole.parent).splitlines():
+        address, kind, name = line.split(maxsplit=2)
+        if kind in "Tt":
+            by_address[int(address, 16)].add(name.removesuffix(".abi0"))
+    del by_address[max(by_address)]  # runtime.etext
+    return by_address
+
+
+def test_a_stripped_program_has_all_the_names_and_lines_that_go_has(built: Built) -> None:
+    table, known = table_of(built.stripped), functions(built)
+    assert table.missing == ""
+    assert len(known) > 1000
+    starts = sorted(known)
+    for address, frames in zip(starts, frames_at(table, starts), strict=True):
+        assert frames[-1][0].replace("·", ".") in known[address], hex(address)
+
+    draw = random.Random(1)  # noqa: S311 - no secret
+    chosen = [draw.randrange(start, end) for start, end in draw.sample([*itertools.pairwise(starts)], 1000)]
+    asked = "".join(f"{address:#x}\n" for address in chosen)
+    told = run(
+        built.command, "tool", "addr2line", built.whole, at=built.whole.parent, asked=asked
+    ).splitlines()
+    for address, frames, name, place in zip(
+        chosen, frames_at(table, chosen), told[::2], told[1::2], strict=True
+    ):
+        assert frames[-1][0] == name, hex(address)
+        if not place.startswith(":-"):  # no line, or what fills up the space between functions
+            assert f"{frames[0][1]}:{frames[0][2]}" == place, hex(address)
+
+
+def test_calls_that_are_inlined_have_their_callers(built: Built) -> None:
+    table = table_of(built.stripped)
+    (start,) = [address for address, names in functions(built).items() if "main.work" in names]
+    lines = {
+        name: row
+        for row, text in enumerate(_GO.splitlines(), 1)
+        for name, begin in (("twice", "func twice"), ("mix", "func mix"), ("work", "\t\tsum += mix"))
+        if text.startswith(begin)
+    }
+    wanted = [(f"main.{name}", "shop/main.go", line) for name, line in lines.items()]
+    assert wanted in frames_at(table, [*range(start, start + 64)])
+
+
+def test_a_program_with_its_symbols_has_the_same_names(built: Built) -> None:
+    addresses = sorted(functions(built))
+    assert frames_at(table_of(built.whole), addresses) == frames_at(table_of(built.stripped), addresses)
+
+
+@pytest.mark.parametrize("limits", [BinaryLimits(ranges=1000), BinaryLimits(symbols=100)])
+def test_large_tables_are_refused(built: Built, limits: BinaryLimits) -> None:
+    with pytest.raises(BinaryInvalid, match="more than 1"):
+        table_of(built.stripped, limits)
+
+
+def test_damaged_tables_are_refused_or_read(built: Built, tmp_path: Path) -> None:
+    content = built.stripped.read_bytes()
+    # The table begins with its magic and the sizes of an instruction and a pointer.
+    begin = content.index(b"\xf1\xff\xff\xff\0\0\x01\x08")
+    draw, program = random.Random(2), tmp_path / "program"  # noqa: S311 - no secret
+    for number in range(25):
+        damaged = bytearray(content)
+        if number == 0:
+            damaged[begin] = 0xF2
+        for _ in range(draw.choice((1, 8, 1000))):
+            at = begin + draw.randrange(draw.choice((8, 80, 1000, 300_000)))
+            size = draw.choice((1, 4, 8))
+            damaged[at : at + size] = draw.choice(
+                (0, 1, 1 << 31, (1 << 64) - 1, draw.getrandbits(64))
+            ).to_bytes(8, "little")[:size]
+        program.write_bytes(damaged)
+        try:
+            table = table_of(program)
+        except BinaryInvalid:
+            continue
+        frames_at(table, [*range(0x400000, 0x500000, 99)])
