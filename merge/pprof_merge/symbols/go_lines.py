@@ -169,7 +169,7 @@ class _GoLines:
         return _Steps(tables, offsets_of(counts), begins, values)
 
     def _batches(self, steps: _Steps, tables: Int64s) -> Iterator[tuple[int, int]]:
-        """Yield the first and last functions of batches that have so many steps. Raises BinaryInvalid."""
+        """Yield batches of functions, each as its first and the one behind its last. Raises BinaryInvalid."""
         counts = np.append(np.diff(steps.offsets), 0)
         rows = np.searchsorted(steps.table, tables)
         # A step is of one byte or more; functions may share a table.
@@ -238,7 +238,7 @@ class _GoLines:
     def _calls(self, address: int, at: Int64s, size: Int64s) -> tuple[Int64s, Int64s] | None:
         """Return names and places of the calls that are `at` bytes from an address; None if these are none.
 
-        A call has the place of a name, and a place in its function, whose code has so many bytes.
+        A call has the place of a name, and a place in its function, whose code has `size` bytes.
         """
         distinct, rows = np.unique(at, return_inverse=True)
         for section in self._elf.sections.values():
