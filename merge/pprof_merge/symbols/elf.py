@@ -107,8 +107,8 @@ class Elf:
         self._sections = self._table(sections, _SECTION, sizes[2], sizes[3])
         self._names = names
         mapped = self._table(segments, _SEGMENT, sizes[0], sizes[1])
-        self._read_segments(mapped)
-        self.code = [each for each in self.code if each.address + each.size <= self.base + _FARTHEST]
+        self.base, code = self._segments(mapped)
+        self.code = [each for each in code if each.address + each.size <= self.base + _FARTHEST]
         self._read_sections()
         ends = self._sections["address"] + self._sections["size"]
         self.section_ends = np.minimum(ends, np.uint64(1 << 62)).astype(np.int64)
@@ -132,13 +132,13 @@ class Elf:
             raise BinaryInvalid("it is a damaged ELF file: its segments or sections are outside of it")
         return np.frombuffer(self.content[offset : offset + size * count] if count else b"", row)
 
-    def _read_segments(self, segments: np.ndarray) -> None:
+    def _segments(self, segments: np.ndarray) -> tuple[int, list[Segment]]:
+        """Return the program's lowest address, and its code. Raises BinaryInvalid."""
         loaded = segments[segments["type"] == _LOAD]
         if not len(loaded):
-            self.base, self.code = 0, self._code_of_sections()
-            return
-        self.base = int(loaded["address"].min())
-        if max(map(sum, loaded[["address", "in_memory"]].tolist())) - self.base > _FARTHEST:
+            return 0, self._code_of_sections()
+        base = int(loaded["address"].min())
+        if max(map(sum, loaded[["address", "in_memory"]].tolist())) - base > _FARTHEST:
             raise BinaryInvalid(
                 "its segments are more than 4 GiB apart; the addresses of a table have 32 bits"
             )
@@ -146,14 +146,15 @@ class Elf:
         sections = self._sections[self._sections["flags"] & _CODE > 0]
         # What leaves out code may keep a segment's place and size, as eu-strip does, or change both.
         is_left_out = bool((sections["type"] == _NOT_IN_FILE).any())
-        self.code = []
+        found = []
         for offset, address, in_file, in_memory in code[
             ["offset", "address", "in_file", "in_memory"]
         ].tolist():
             is_known = in_file >= in_memory or not is_left_out
             size = in_file if is_known else in_memory
             if size and offset + size <= 1 << 63:
-                self.code.append(Segment(offset if is_known else -1, address, size))
+                found.append(Segment(offset if is_known else -1, address, size))
+        return base, found
 
     def _code_of_sections(self) -> list[Segment]:
         """Return the code of a file without segments, as the agents of Parca and Grafana write it.

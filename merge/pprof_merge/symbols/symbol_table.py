@@ -40,7 +40,7 @@ class _Functions(NamedTuple):
 def read_symbols(elf: Elf, limits: BinaryLimits) -> Places:
     """Return the functions in the symbol tables of a program, by address. Raises BinaryInvalid.
 
-    Those without a size go on to the next one or to the end of their section, but in `.dynsym`, which leaves
+    Functions without a size go on to the next one or to the end of their section, but in `.dynsym`, which leaves
     out what may follow.
     """
     tables = [_functions(elf, ".symtab", ".strtab", limits)]
