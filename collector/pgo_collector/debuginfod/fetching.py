@@ -51,7 +51,7 @@ _PAUSE_SECONDS = 60.0
 _MOST_LOOKS = 100
 # The profiles of a service and type that are looked at, the newest, and the builds that are taken from them.
 _MOST_PROFILES = 32
-_MOST_BUILDS = 100
+_MOST_BUILDS = 50
 # The builds that are asked for in a round, and at once.
 _MOST_ASKED = 20
 _AT_ONCE = 2
