@@ -1,4 +1,4 @@
-"""What debuginfod servers have answered is remembered in the store, within bounds."""
+"""Answers of debuginfod servers are remembered in the store, within bounds."""
 
 from __future__ import annotations
 
