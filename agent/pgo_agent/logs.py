@@ -90,6 +90,12 @@ EVENTS: Mapping[str, str] = {
     "stacks lost": "This many of the samples have no functions: the kernel gave no stack, or the process"
     " ended before its memory map could be read, as [What is sampled](../compute-profiler.md#what-is-sampled)"
     " says.",
+    # programs
+    "program sent": "`pgo-agent serve --symbols` has sent a program that was profiled.",
+    "program not sent": "A program that was profiled couldn't be sent: the collector refused it, or its file"
+    " is gone. It isn't tried again.",
+    "programs not sent": "The collector couldn't be reached, or takes no programs. The next profile tries"
+    " again.",
     # latency, serve
     "listening": "`pgo-agent serve` answers at this address.",
     "capture failed": "A request for a profile got none, and was answered with 500.",

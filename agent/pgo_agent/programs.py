@@ -5,16 +5,19 @@ They are sent without their code, which names don't need, and only those that th
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pgo_agent.collector import Collector
-from pgo_agent.errors import NotReadable, SubmitRefused, ToolFailed
+from pgo_agent.errors import AgentError, NotReadable, SubmitRefused, ToolFailed
+from pgo_agent.logs import EventLogger
 from pgo_agent.native import Elf, Mapping, Stack, candidate_paths, has_symbol_table, run_tool
 
+_log = EventLogger(__name__)
 # What the collector says of one program. Any other refusal is of all, such as that of the key.
 _OF_ONE = frozenset({400, 409, 413, 422})
 SENT, THERE = "sent", "there"
@@ -65,6 +68,51 @@ class ProgramSender:
         except OSError as error:
             return error.strerror or str(error)
         return SENT
+
+
+class Programs(Protocol):
+    """Gets the stacks of each profile that `pgo-agent serve` takes, from any thread."""
+
+    def add(self, stacks: Iterable[Stack]) -> None:
+        """Send what was profiled."""
+
+
+class NoPrograms:
+    """Sends no program."""
+
+    def add(self, stacks: Iterable[Stack]) -> None:
+        """Do nothing."""
+
+
+class BackgroundPrograms:
+    """Sends programs in a thread, so that no profile waits for it. Failures are logged.
+
+    While some are being sent, others wait for the next profile that they are in.
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self._sender = ProgramSender(collector)
+        self._sending = threading.Lock()
+
+    def add(self, stacks: Iterable[Stack]) -> None:
+        """Send what was profiled, and the collector lacks."""
+        if self._sending.acquire(blocking=False):
+            sending = threading.Thread(
+                target=self._send, args=([*stacks],), name="pgo-agent-programs", daemon=True
+            )
+            sending.start()
+
+    def _send(self, stacks: list[Stack]) -> None:
+        try:
+            for file, build_id, outcome in self._sender.send(stacks):
+                if outcome == SENT:
+                    _log.info("program sent", file=file, build_id=build_id)
+                elif outcome != THERE:
+                    _log.warning("program not sent", file=file, reason=outcome)
+        except (AgentError, OSError) as error:
+            _log.warning("programs not sent", reason=error)
+        finally:
+            self._sending.release()
 
 
 def _profiled(stacks: Iterable[Stack]) -> dict[Mapping, set[int]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pgo_agent.backends import SamplingRequest
 from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import (
+    BINARY_SECONDS,
     add_sampling,
     add_series,
     add_trace,
@@ -27,6 +28,7 @@ from pgo_agent.errors import NotInstalled
 from pgo_agent.latency import TRACKERS, TrackerBackend, TrackerSettings, tracker_backends
 from pgo_agent.outbox import Outbox
 from pgo_agent.profiler import ContinuousProfiler
+from pgo_agent.programs import BackgroundPrograms, NoPrograms, Programs
 from pgo_agent.spool import DiskSpool, NoSpool, Spool, make_folder
 
 _LAST_PROFILE_SECONDS = 60.0  # for a profiler's end, symbols, and an attempt to send
@@ -72,6 +74,11 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         "--url", help="the collector's URL, such as http://host:8080; without it, nothing is submitted"
     )
     pushed.add_argument("--submit-key-file", type=Path, help="a file whose first line is the submit key")
+    pushed.add_argument(
+        "--symbols",
+        action="store_true",
+        help="send also each profiled program and library that the collector doesn't have, without its code",
+    )
     add_series(pushed)
     add_trace(pushed)
     pushed.add_argument(
@@ -170,18 +177,31 @@ def _schedule(
 
     profiler: AbstractContextManager[object] = nullcontext()
     outbox = None
+    programs: Programs = NoPrograms()
+    if options.symbols and options.url is None:
+        raise ValueError("--symbols needs --url")
     if options.url is not None:
         if options.submit_key_file is None:
             raise ValueError("--url needs --submit-key-file")
+        key = read_key(options.submit_key_file)
+        if options.symbols:
+            programs = BackgroundPrograms(
+                Collector(options.url, key, service=options.service, timeout=BINARY_SECONDS, attempts=1)
+            )
         collector = Collector(
             options.url,
-            read_key(options.submit_key_file),
+            key,
             service=options.service,
             labels=dict(options.label),
             trace_key=trace_key(options),
         )
         sampler = ScheduledSampler(
-            routes.lock, candidate_backends(options), sampled_names(options), options.frequency, routes.kept
+            routes.lock,
+            candidate_backends(options),
+            sampled_names(options),
+            options.frequency,
+            routes.kept,
+            programs=programs,
         )
         continuous = ContinuousProfiler(
             collector,
@@ -199,7 +219,9 @@ def _schedule(
     every = options.latency_every
     try:
         with (
-            LatencySchedule(names, settings, latency.monitors, outbox, every=every, backend=backend),
+            LatencySchedule(
+                names, settings, latency.monitors, outbox, programs, every=every, backend=backend
+            ),
             profiler,
         ):
             yield

@@ -12,6 +12,7 @@ from typing import Any, Self
 from pgo_agent.backends import Backend, Bcc, Bpftrace, KeptBcc, Perf, ProcessSampler, choose
 from pgo_agent.errors import AgentError, Stopped
 from pgo_agent.native import native_profile
+from pgo_agent.programs import Programs
 from pgo_agent.serve.requests import RequestRefused, json_object
 
 _BACKENDS: Mapping[str, type[Bcc | Perf | Bpftrace]] = {
@@ -137,7 +138,8 @@ class ScheduledSampler:
     """Take the scheduled profiles, each when no other capture is running.
 
     It samples with the first of the `candidates` that works, and chooses again after that backend has failed.
-    bcc, which is `kept`, doesn't wait for others, and lets requests take profiles meanwhile.
+    bcc, which is `kept`, doesn't wait for others, and lets requests take profiles meanwhile. `programs` gets
+    what was sampled.
     """
 
     def __init__(
@@ -147,10 +149,12 @@ class ScheduledSampler:
         names: tuple[str, ...],
         frequency: int,
         kept: KeptBcc,
+        *,
+        programs: Programs,
     ) -> None:
         self._lock, self._candidates = lock, candidates
         self._names, self._frequency = names, frequency
-        self._kept = kept
+        self._kept, self._programs = kept, programs
         self._backend: Backend | None = None
 
     def sample(self, duration: float, until: Event) -> bytes:
@@ -178,6 +182,7 @@ class ScheduledSampler:
             if ended.is_set():
                 raise Stopped from error
             raise
+        self._programs.add(recording.stacks)
         return native_profile(recording)
 
 

@@ -12,6 +12,7 @@ from pgo_agent.errors import AgentError
 from pgo_agent.latency import TRACKERS, Monitor, Recorder, TrackerBackend, TrackerSettings
 from pgo_agent.logs import EventLogger
 from pgo_agent.outbox import Outbox
+from pgo_agent.programs import Programs
 from pgo_agent.trace import Step
 
 _MOST_UNSENT = 16  # profiles of all trackers
@@ -23,7 +24,7 @@ class LatencySchedule:
 
     `monitors` is where the running trackers are known by name. A tracker that was stopped by a request, or
     that fails, starts again with the next round. Failures are logged. Without an `outbox`, nothing is
-    submitted.
+    submitted. `programs` gets what waited.
     """
 
     def __init__(
@@ -32,11 +33,13 @@ class LatencySchedule:
         settings: TrackerSettings,
         monitors: dict[str, Monitor],
         outbox: Outbox | None,
+        programs: Programs,
         *,
         every: float,
         backend: TrackerBackend | None = None,
     ) -> None:
         self._settings, self._monitors, self._outbox, self._every = settings, monitors, outbox, every
+        self._programs = programs
         self._backend = backend
         self._stopped = Event()
         # Profiles are written and sent while the next ones are being recorded.
@@ -74,6 +77,7 @@ class LatencySchedule:
 
     def _send(self, name: str, recorder: Recorder, sampled: Step) -> None:
         try:
+            self._programs.add(recorder.stacks())
             if self._outbox:
                 self._outbox.deliver(
                     recorder.profile(), TRACKERS[name].profile_type, self._stopped, (sampled,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from pgo_agent.collector import Collector
 from pgo_agent.errors import CollectorUnavailable, KeyRefused, SubmitRefused
 from pgo_agent.native import Elf, Frame, Mapping, Stack
-from pgo_agent.programs import ProgramSender
+from pgo_agent.programs import BackgroundPrograms, ProgramSender
 
 from tests.agent.busy import build, needs_gcc
 from tests.agent.commands.test_uploads import program
@@ -146,3 +147,30 @@ def test_capture_says_what_became_of_each_program(server: ScriptedServer, tmp_pa
     assert {f"/v1/binaries/{each['build_id']}?service=shop" for each in programs} == {
         seen.path for seen in server.seen
     }
+
+
+def test_serve_sends_in_the_background_and_logs_what_became_of_it(
+    server: ScriptedServer, collector: Collector, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    files = [program(tmp_path / name, name.encode()) for name in ("shop", "bank")]
+    server.answers, server.then = [Answer(503), LACKING, STORED, LACKING], Answer(400)
+    programs = BackgroundPrograms(collector)
+    logged = (
+        "programs not sent: reason=",
+        f"program sent: file={files[0]}",
+        f"program not sent: file={files[1]}",
+    )
+    deadline = time.monotonic() + 60
+    while not all(text in caplog.text for text in logged):
+        assert time.monotonic() < deadline, caplog.text
+        programs.add(stacks(*files))
+        time.sleep(0.01)
+    seen = len(server.seen)
+    programs.add(stacks(*files))
+    assert len(server.seen) == seen == 5
+
+
+def test_serve_needs_a_collector_to_send_to() -> None:
+    done = run_agent(["serve", "--bind", "127.0.0.1:0", "--symbols"])
+    assert (done.returncode, "--symbols needs --url" in done.stderr) == (2, True)
