@@ -22,7 +22,7 @@ def small_program(build_id: bytes, *, lines: str = ".debug_line", symbols: bool 
         ("", 0, 0, b"", 0, 0),
         (".text", 1, _ALLOCATED_CODE, b"\x90" * _SIZE, 0, 0),
         (".note.gnu.build-id", 7 if build_id else 1, 0, note, 0, 0),
-        (".symtab", 2 if symbols else 1, 0, bytes(len(symbol)) + symbol, 4, len(symbol)),
+        (*((".symtab", 2) if symbols else (".others", 1)), 0, bytes(len(symbol)) + symbol, 4, len(symbol)),
         (".strtab", 3, 0, b"\0work\0", 0, 0),
         (lines, 1, 0, b"no lines", 0, 0),
     ]
