@@ -1,6 +1,6 @@
 """Sample with bcc: run bcc_program.py with the Python that has bcc, and read what it prints.
 
-It compiles for some seconds before it samples, so `KeptBcc` keeps it for the captures that follow.
+It compiles for a second or more before it samples, so `KeptBcc` keeps it for the captures that follow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pgo_agent.errors import AgentError, ToolFailed
 from pgo_agent.native import BY_CALL_FRAMES, MemoryMaps, Recording, Stack
 
 _PROGRAM = Path(__file__).with_name("bcc_program.py")
-_IDLE_SECONDS = 60.0  # it takes 100 MB, and compiling takes some seconds
+_IDLE_SECONDS = 60.0  # it takes 100 MB, and compiling takes a second or more
 _ANSWER_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 

@@ -53,7 +53,16 @@ _SMALLEST_RING, _LARGEST_RING, _RING_OF_A_CPU = 4 << 20, 64 << 20, 1 << 19
 # the main one can have any name, so the name of its process is looked up outside the kernel.
 _TEXT = """
 #include <uapi/linux/ptrace.h>
+#ifdef __x86_64__
+// As in uapi/linux/bpf_perf_event.h, which includes most of the kernel: to read that takes a second.
+struct bpf_perf_event_data {
+    struct pt_regs regs;
+    u64 sample_period;
+    u64 addr;
+};
+#else
 #include <uapi/linux/bpf_perf_event.h>
+#endif
 
 struct sample {
     u32 process;
