@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from pgo_collector.blobs.storage import BINARIES
 from pgo_collector.catalog.leases import NO_LEASE, Lease, Leases, NoLeases
 from pgo_collector.debuginfod import fetching
 from pgo_collector.debuginfod.fetching import Fetching
@@ -83,6 +84,14 @@ async def stored(here: OpenStore) -> list[str]:
     return sorted(file.stored.build_id for file in await here.binaries.all(SHARED))
 
 
+async def remembered(here: OpenStore, *builds: bytes) -> None:
+    """Wait until what came of these builds is in the store; a stop just before that would lose it."""
+    storage = here.store.blobs.storage.area(BINARIES)
+    await until(
+        lambda: all(each.hex().encode() in storage.read("_debuginfod/answers.json") for each in builds)
+    )
+
+
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "_PAUSE_SECONDS", 0.05)
@@ -117,6 +126,7 @@ def test_builds_without_names_get_those_that_servers_have(tmp_path: Path) -> Non
                     # New profiles are looked at, too, and no build is asked for again.
                     await submit(here, "cart", build(5), build(0), build(1), build(2))
                     await until(lambda: len(outcomes) == 4)
+                    await remembered(here, *map(build, (0, 1, 2, 5)))
                     assert server.asked[5:] == [f"{build(5).hex()}/debuginfo", f"{build(5).hex()}/executable"]
                 # Neither after a restart, nor by another collector, nor if a bound of the disk deletes it.
                 await here.binaries.delete(SHARED, has_program)
