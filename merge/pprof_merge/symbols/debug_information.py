@@ -7,6 +7,7 @@ each question, and pyelftools, which takes minutes for a large program.
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 from posixpath import join, normpath
@@ -24,6 +25,7 @@ _FILE = np.dtype([("folder", "<u4"), ("subfolder", "<u4"), ("name", "<u4"), ("so
 _FUNCTION = np.dtype([("name", "<u4"), ("folder", "<u4"), ("start", "<u4"), ("language", "<u4")])
 _PLACE = np.dtype([("file", "<u4"), ("line", "<u4"), ("function", "<u4"), ("into", "<u4")])
 _NONE = (1 << 32) - 1
+_COLD = re.compile(rb"\.cold(\.\d+)?\Z")
 
 
 def read_debug_information(path: Path, limits: BinaryLimits) -> Places:
@@ -59,7 +61,8 @@ def _places(cache: bytes, limits: BinaryLimits) -> Places:
     pairs = (places["function"].astype(np.uint64) << np.uint64(32)) | places["file"].astype(np.uint64)
     distinct, rows = np.unique(pairs, return_inverse=True)
     paths = [_path(*map(text.at, each)) for each in files[["folder", "subfolder", "name"]].tolist()]
-    names = [text.at(name) for name in functions["name"].tolist()]
+    # GCC's symbol of a function's cold part, where that comes first, is no name of all of the function.
+    names = [_COLD.sub(b"", text.at(name)) for name in functions["name"].tolist()]
     named = [
         (names[function], paths[file] if file != _NONE else b"")
         for function, file in zip((distinct >> 32).tolist(), (distinct & _NONE).tolist(), strict=True)

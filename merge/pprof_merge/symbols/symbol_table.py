@@ -40,8 +40,8 @@ class _Functions(NamedTuple):
 def read_symbols(elf: Elf, limits: BinaryLimits) -> Places:
     """Return the functions in the symbol tables of a program, by address. Raises BinaryInvalid.
 
-    Functions without a size go on to the next one or to the end of their section, but in `.dynsym`, which leaves
-    out what may follow.
+    Functions without a size go on to the next one or to the end of their section, but in `.dynsym`, which
+    leaves out what may follow.
     """
     tables = [_functions(elf, ".symtab", ".strtab", limits)]
     if _MINI in elf.sections:
