@@ -36,6 +36,7 @@ GROUPS = (
     "scrape",
     "hostile",
     "floods",
+    "symbols",
 )
 
 

@@ -37,7 +37,7 @@ def parsed(file: Path) -> Profile:
 def test_groups_write_their_tables(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     written.write_text("# Benchmarks\n\n## Warm\n\nof another day\n\n## Another\n\nkept\n")
-    apart = {"catalog", "compute", "latency", "hostile", "floods"}
+    apart = {"catalog", "compute", "latency", "hostile", "floods", "symbols"}
     groups = [group for group in GROUPS if group not in apart]
     run("--scale", "2000", "--report", written, *groups).check_returncode()
     text = written.read_text()
@@ -89,6 +89,16 @@ def test_catalogs_are_measured(tmp_path: Path) -> None:
         "| profiles, of ",
     ):
         assert text.count(f"\n{name}") == 1
+
+
+@pytest.mark.exhaustive
+@pytest.mark.system("clang++", "objcopy", "llvm-symbolizer")
+def test_names_are_measured(tmp_path: Path) -> None:
+    written = tmp_path / "benchmarks.md"
+    run("--scale", "40", "--report", written, "symbols").check_returncode()
+    text = written.read_text()
+    assert "## Names of functions" in text
+    assert "| addresses of 2,500 with other frames than llvm-symbolizer has | 0 | 0 |" in text
 
 
 @pytest.mark.exhaustive
