@@ -9,6 +9,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
@@ -19,9 +20,10 @@ _MAGIC = b"\x7fELF\x02\x01"
 _LOADED, _NOTE = 1, 4
 _BUILD_ID = (b"GNU\0", 3)
 _HEAD = struct.Struct("<32xQ14xHH4x")
-# Where a file's table of sections is, how large its rows are, and how many; and the kind of a row.
-_SECTIONS, _SECTION = struct.Struct("<40xQ10xHH2x"), struct.Struct("<4xI56x")
-_SYMBOL_TABLE = 2
+# Where a file's table of sections is, how large its rows are, and how many; and of a row, what kind of
+# section it is of, and where that is in the file, and its size.
+_SECTIONS, _SECTION = struct.Struct("<40xQ10xHH2x"), struct.Struct("<4xI16xQQ24x")
+_SYMBOL_TABLE, _NOTE_SECTION = 2, 7
 _ENTRY = struct.Struct("<I4xQQ8xQ8xQ")
 # A file's content is chosen by the user who runs it, so every size needs a bound. The kernel runs no program
 # with a larger segment table; linkers write notes of a few hundred bytes, and build ids of 8 to 20 bytes.
@@ -79,6 +81,9 @@ class Elf:
                     raise ValueError(f"an ELF file with notes of more than {_MOST_NOTE_BYTES} bytes")
                 notes = _part(file, status.st_size, entry.offset, entry.size)
                 build_id = build_id_of_notes(notes, 8 if entry.alignment == 8 else 4)
+        if not build_id:
+            with suppress(struct.error):  # what no program needs to run may be damaged, or gone
+                build_id = build_id_of_notes(_notes_of_sections(file, status.st_size))
         return cls(build_id, tuple(segments))
 
     def address_of(self, offset: int) -> int | None:
@@ -87,6 +92,22 @@ class Elf:
             if segment.offset <= offset < segment.offset + segment.size:
                 return offset - segment.offset + segment.address
         return None
+
+
+def _notes_of_sections(file: BinaryIO, file_size: int) -> bytes:
+    """Return the notes of a file's sections, as far as they may be read. Raises struct.error.
+
+    Go's linker writes two, and a segment that has only the first one, which is Go's own.
+    """
+    table, row, count = _SECTIONS.unpack(_part(file, file_size, 0, _SECTIONS.size))
+    if row != _SECTION.size or count * row > _MOST_TABLE_BYTES:
+        return b""
+    notes = b""
+    for kind, offset, size in _SECTION.iter_unpack(_part(file, file_size, table, count * row)):
+        if kind == _NOTE_SECTION and len(notes) + size <= _MOST_NOTE_BYTES:
+            part = _part(file, file_size, offset, size)
+            notes += part + bytes(-len(part) % 4)
+    return notes
 
 
 def has_symbol_table(path: Path) -> bool:
@@ -101,7 +122,7 @@ def has_symbol_table(path: Path) -> bool:
             if row != _SECTION.size:
                 return False
             rows = _SECTION.iter_unpack(_part(file, size, table, count * row))
-            return any(kind == _SYMBOL_TABLE for (kind,) in rows)
+            return any(kind == _SYMBOL_TABLE for kind, _, _ in rows)
     except OSError as error:
         raise NotReadable(path, error.strerror or str(error)) from error
     except struct.error as error:

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from pgo_agent.errors import NotReadable
 from pgo_agent.native.elf import Elf, Segment
 
-BINARIES = [Path("/bin/ls").resolve(), Path(sys.executable).resolve()]
+from tests.oracle.oracle import go_root
+
+BINARIES = [Path("/bin/ls").resolve(), Path(sys.executable).resolve(), go_root() / "bin/go"]
 
 
 def readelf(option: str, binary: Path) -> str:
@@ -101,6 +103,24 @@ def test_what_is_made_here_is_read(tmp_path: Path) -> None:
     loaded = entry(LOADED, 0, 0x400000, 0x100)
     found = read(tmp_path, elf(loaded, entry(NOTE, 176, 0, len(notes)), rest=notes))
     assert found == Elf("5eed" * 10, (Segment(0, 0x400000, 0x100),))
+
+
+def test_a_build_id_may_be_in_a_section_alone(tmp_path: Path) -> None:
+    """As Go's linker writes it: the segment of notes has only the first section of them."""
+    own, gnu = note(b"x" * 8, b"Go\0\0", 4), note(b"\x5e\xed" * 10)
+    at = HEAD_BYTES + ENTRY_BYTES
+    sections = b"".join(
+        struct.pack("<IIQQQQIIQQ", 0, 7, 2, 0, offset, size, 0, 0, 4, 0)
+        for offset, size in ((at, len(own)), (at + len(own), len(gnu)))
+    )
+    content = bytearray(elf(entry(NOTE, at, 0, len(own)), rest=own + gnu + sections))
+    assert read(tmp_path, bytes(content)).build_id == ""
+    struct.pack_into("<Q", content, 40, at + len(own) + len(gnu))
+    struct.pack_into("<HH", content, 58, 64, 2)
+    assert read(tmp_path, bytes(content)).build_id == "5eed" * 10
+    for count in (3, 1025, 65535):  # beyond the end of the file, and more than are read
+        struct.pack_into("<H", content, 60, count)
+        assert read(tmp_path, bytes(content)).build_id == ""
 
 
 def test_segments_up_to_the_last_address(tmp_path: Path) -> None:
