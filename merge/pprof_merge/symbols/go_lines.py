@@ -53,15 +53,30 @@ class _Steps(NamedTuple):
 
 
 def read_go_lines(elf: Elf, limits: BinaryLimits) -> tuple[Places, str] | None:
-    """Return the places of a Go program, and what they lack; None if it isn't one. Raises BinaryInvalid."""
+    """Return the places of a Go program, and what they lack; None if it isn't one. Raises BinaryInvalid.
+
+    What left out its code may have left out where that begins, too: then its symbols have to do, if there are
+    any, as in what Parca's agent uploads.
+    """
     section = next((elf.sections[name] for name in _SECTIONS if name in elf.sections), None)
     if section is None:
         return None
     try:
         lines = _GoLines(elf, section.address, np.frombuffer(section.content, np.uint8), limits)
         return lines.places(), lines.missing
+    except _NoDescription:
+        if ".symtab" in elf.sections:
+            return None
+        raise BinaryInvalid(
+            "it is a Go program without symbols, of which something else was left out, too: give the program"
+            " as it was linked"
+        ) from None
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise BinaryInvalid(f"its table of Go's functions is damaged: {error}") from error
+
+
+class _NoDescription(Exception):
+    """The file has no moduledata, which says where Go's code begins."""
 
 
 class _GoLines:
@@ -120,7 +135,7 @@ class _GoLines:
                 )
             ):
                 return words
-        raise ValueError("the runtime's description of its code isn't found")
+        raise _NoDescription
 
     def places(self) -> Places:
         """Return the functions by address."""

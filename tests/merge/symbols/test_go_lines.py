@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -160,6 +161,35 @@ def test_calls_that_are_inlined_have_their_callers(built: Built) -> None:
 def test_a_program_with_its_symbols_has_the_same_names(built: Built) -> None:
     addresses = sorted(functions(built))
     assert frames_at(table_of(built.whole), addresses) == frames_at(table_of(built.stripped), addresses)
+
+
+def without_code_and_data(program: Path) -> bytes:
+    """Return a program as Parca's agent uploads it: of what is in memory, it keeps Go's table alone."""
+    content = bytearray(program.read_bytes())
+    (sections,), (count, names) = (
+        struct.unpack_from("<Q", content, 40),
+        struct.unpack_from("<HH", content, 60),
+    )
+    (texts,) = struct.unpack_from("<Q", content, sections + 64 * names + 24)
+    for at in range(sections, sections + 64 * count, 64):
+        name, type_, flags = struct.unpack_from("<IIQ", content, at)
+        is_table = content[texts + name :].startswith(b".gopclntab\0")
+        if (type_, flags & 2) == (1, 2) and not is_table:
+            struct.pack_into("<I", content, at + 4, 8)
+    return bytes(content)
+
+
+def test_of_what_an_agent_leaves_of_a_program_the_symbols_give_the_names(
+    built: Built, tmp_path: Path
+) -> None:
+    known, left = functions(built), tmp_path / "left"
+    left.write_bytes(without_code_and_data(built.whole))
+    table = table_of(left)
+    found = table.look_up(table.addresses(np.array([*known], np.uint64), 0, 0, 0))
+    assert (np.diff(found.offsets) > 0).mean() > 0.95
+    left.write_bytes(without_code_and_data(built.stripped))
+    with pytest.raises(BinaryInvalid, match="Go program without symbols"):
+        table_of(left)
 
 
 @pytest.mark.parametrize("limits", [BinaryLimits(ranges=1000), BinaryLimits(symbols=100)])
