@@ -20,17 +20,10 @@ _MAGIC = b"\x7fELF\x02\x01"
 _LOADED, _NOTE = 1, 4
 _BUILD_ID = (b"GNU\0", 3)
 _HEAD = struct.Struct("<32xQ14xHH4x")
-<<<<<<< HEAD
 # Where a file's table of sections is, how large its rows are, and how many; and of a row, what kind of
 # section it is of, and where that is in the file, and its size.
 _SECTIONS, _SECTION = struct.Struct("<40xQ10xHH2x"), struct.Struct("<4xI16xQQ24x")
 _SYMBOL_TABLE, _NOTE_SECTION = 2, 7
-=======
-# Where a file's table of sections is, how large its rows are, and how many; and of a row, the kind, and where
-# the section is and how large.
-_SECTIONS, _SECTION = struct.Struct("<40xQ10xHH2x"), struct.Struct("<4xI16xQQ24x")
-_SYMBOL_TABLE, _NOTES = 2, 7
->>>>>>> 3e0b304a (What Parca's agent leaves of a Go program gives names by its symbols; the agent finds the build ids that Go's linker writes in a section alone)
 _ENTRY = struct.Struct("<I4xQQ8xQ8xQ")
 # A file's content is chosen by the user who runs it, so every size needs a bound. The kernel runs no program
 # with a larger segment table; linkers write notes of a few hundred bytes, and build ids of 8 to 20 bytes.
@@ -88,14 +81,10 @@ class Elf:
                     raise ValueError(f"an ELF file with notes of more than {_MOST_NOTE_BYTES} bytes")
                 notes = _part(file, status.st_size, entry.offset, entry.size)
                 build_id = build_id_of_notes(notes, 8 if entry.alignment == 8 else 4)
-<<<<<<< HEAD
         if not build_id:
             with suppress(struct.error):  # what no program needs to run may be damaged, or gone
                 build_id = build_id_of_notes(_notes_of_sections(file, status.st_size))
         return cls(build_id, tuple(segments))
-=======
-        return cls(build_id or _build_id_of_sections(file, status.st_size), tuple(segments))
->>>>>>> 3e0b304a (What Parca's agent leaves of a Go program gives names by its symbols; the agent finds the build ids that Go's linker writes in a section alone)
 
     def address_of(self, offset: int) -> int | None:
         """Return the address, as in debug information, of a file offset; None outside of segments."""
@@ -128,19 +117,16 @@ def has_symbol_table(path: Path) -> bool:
     """
     try:
         with path.open("rb") as file:
-<<<<<<< HEAD
             size = os.fstat(file.fileno()).st_size
             table, row, count = _SECTIONS.unpack(_part(file, size, 0, _SECTIONS.size))
             if row != _SECTION.size:
                 return False
             rows = _SECTION.iter_unpack(_part(file, size, table, count * row))
             return any(kind == _SYMBOL_TABLE for kind, _, _ in rows)
-=======
-            sections = _sections(file, os.fstat(file.fileno()).st_size)
-            return any(kind == _SYMBOL_TABLE for kind, _, _ in sections)
->>>>>>> 3e0b304a (What Parca's agent leaves of a Go program gives names by its symbols; the agent finds the build ids that Go's linker writes in a section alone)
     except OSError as error:
         raise NotReadable(path, error.strerror or str(error)) from error
+    except struct.error as error:
+        raise NotReadable(path, "an ELF file that is cut off") from error
 
 
 class _Entry(NamedTuple):
@@ -163,28 +149,6 @@ def _entries(file: BinaryIO, file_size: int) -> Iterator[_Entry]:
     if count * _ENTRY.size > _MOST_TABLE_BYTES:
         raise ValueError(f"an ELF file with {count} segments")
     return map(_Entry._make, _ENTRY.iter_unpack(_part(file, file_size, table, count * _ENTRY.size)))
-
-
-def _build_id_of_sections(file: BinaryIO, file_size: int) -> str:
-    """Return the build id in a section with notes: Go's linker leaves it out of the segment with notes."""
-    note_bytes = 0
-    for kind, offset, size in _sections(file, file_size):
-        note_bytes += size if kind == _NOTES else 0
-        if kind == _NOTES and note_bytes <= _MOST_NOTE_BYTES:
-            with suppress(struct.error):
-                if build_id := build_id_of_notes(_part(file, file_size, offset, size)):
-                    return build_id
-    return ""
-
-
-def _sections(file: BinaryIO, file_size: int) -> list[tuple[int, int, int]]:
-    """Return the kind, offset and size of each section; none of a file whose table is cut off."""
-    try:
-        table, row, count = _SECTIONS.unpack(_part(file, file_size, 0, _SECTIONS.size))
-        rows = _part(file, file_size, table, count * row) if row == _SECTION.size else b""
-    except struct.error:
-        return []
-    return [*_SECTION.iter_unpack(rows)]
 
 
 def _part(file: BinaryIO, file_size: int, offset: int, size: int) -> bytes:

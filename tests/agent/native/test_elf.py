@@ -71,7 +71,6 @@ def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
 
 HEAD_BYTES, ENTRY_BYTES = 64, 56
 LOADED, NOTE = 1, 4
-NOTES = 7  # a section of them
 NUMBERS = (0, 1, 3, 8, 1 << 20, (1 << 31) - 1, (1 << 32) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 # Only the segment table and the notes of a library are read, which are at its beginning.
 REAL = [path.read_bytes()[: 1 << 16] for path in (Path("/bin/true"), *Path("/lib").glob("*/libc.so.6"))]
@@ -174,18 +173,6 @@ def test_a_build_id_of_another_size_is_none(tmp_path: Path, size: int) -> None:
     notes = note(bytes(size).ljust(-(-size // 4) * 4, b"\0")) + note(b"\x5e\xed" * 4)
     notes = struct.pack("<III", 4, size, 3) + notes[12:]
     assert read(tmp_path, elf(entry(NOTE, 120, 0, len(notes)), rest=notes)).build_id == "5eed" * 4
-
-
-def test_a_build_id_that_only_a_section_has_is_found(tmp_path: Path) -> None:
-    """Go's linker writes it so."""
-    go, gnu = note(b"x" * 8, b"Go\0\0", 4), note(b"\x5e\xed" * 10)
-    content = bytearray(elf(entry(LOADED, 0, 0x400000, 0x100), entry(NOTE, 176, 0, len(go)), rest=go + gnu))
-    rows = [(0, 0, 0), (NOTES, 176, len(go)), (NOTES, 1 << 40, 20), (NOTES, 176 + len(go), len(gnu))]
-    struct.pack_into("<Q", content, 40, len(content))
-    struct.pack_into("<HH", content, 58, 64, len(rows))
-    table = b"".join(struct.pack("<4xI16xQQ24x", *row) for row in rows)
-    assert read(tmp_path, bytes(content) + table) == Elf("5eed" * 10, (Segment(0, 0x400000, 0x100),))
-    assert read(tmp_path, bytes(content) + table[:-1]).build_id == ""
 
 
 @pytest.mark.parametrize("alignment", NUMBERS)
