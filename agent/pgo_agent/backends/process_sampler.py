@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,13 @@ from pgo_agent.native import Recording, native_profile
 _log = EventLogger(__name__)
 _PROBE_SECONDS = 1.0
 _PROBE_NAME = "pgo-agent-probe"
-_BUSY_PROGRAM = f"open('/proc/self/comm', 'w').write('{_PROBE_NAME}')\nwhile True: pass"
+# It ends with the agent, whatever ends that.
+_BUSY_PROGRAM = f"""
+import os, sys
+open('/proc/self/comm', 'w').write('{_PROBE_NAME}')
+while os.getppid() == int(sys.argv[1]):
+    for _ in range(1_000_000): pass
+"""
 
 
 class ProcessSampler:
@@ -103,7 +110,8 @@ def choose(candidates: Iterable[Backend], until: Event | None = None) -> Backend
 
 @contextmanager
 def _busy_process() -> Iterator[None]:
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", _BUSY_PROGRAM]) as process:  # noqa: S603 - this same Python
+    command = [sys.executable, "-I", "-S", "-c", _BUSY_PROGRAM, str(os.getpid())]
+    with subprocess.Popen(command) as process:  # noqa: S603 - this same Python
         try:
             yield
         finally:

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Mapping as Map
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -293,6 +294,24 @@ def test_no_process_is_left_when_the_agent_is_killed(backend: Backend, tmp_path:
     deadline = time.monotonic() + 60
     while any(Path(f"/proc/{pid}").exists() for pid in left):
         assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+@pytest.mark.system("perf")
+def test_no_busy_process_is_left_when_the_agent_is_killed_as_it_tries_a_profiler() -> None:
+    def busy(pids: list[int]) -> list[int]:
+        with suppress(OSError):
+            return [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text() == "pgo-agent-probe\n"]
+        return []
+
+    with subprocess.Popen([AGENT, "doctor", "perf"]) as agent:
+        while not (left := busy(children_of(agent.pid))):
+            assert agent.poll() is None
+            time.sleep(0.01)
+        agent.kill()
+    deadline = time.monotonic() + 60
+    while busy(left):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
