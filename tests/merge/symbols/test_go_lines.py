@@ -7,11 +7,14 @@ import random
 import struct
 import subprocess
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from elftools.elf.elffile import ELFFile
 from pprof_merge.errors import BinaryInvalid
 from pprof_merge.limits import BinaryLimits
 from pprof_merge.symbols import SymbolTable, write_table
@@ -51,6 +54,20 @@ func main() {
 """
 
 
+_CGO = """
+package main
+
+// int of_c(int n) { int sum = 0; for (int i = 0; i < n; i++) sum ^= i * 3; return sum; }
+import "C"
+import "os"
+
+//go:noinline
+func twice(n int) int { return n * 2 }
+
+func main() { os.Exit(twice(int(C.of_c(7)))) }
+"""
+
+
 class Built(NamedTuple):
     """A Go program with its symbols, and stripped, and the command `go`."""
 
@@ -86,10 +103,17 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Built(folder / "whole", folder / "stripped", command)
 
 
-def run(*command: str | Path, at: Path, asked: str = "") -> str:
-    environment = go_environment() | {"CGO_ENABLED": "0"}
+def run(
+    *command: str | Path, at: Path, asked: str = "", environment: Mapping[str, str] = MappingProxyType({})
+) -> str:
     done = subprocess.run(
-        command, cwd=at, env=environment, input=asked, capture_output=True, text=True, check=False
+        command,
+        cwd=at,
+        env={**go_environment(), "CGO_ENABLED": "0", **environment},
+        input=asked,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -190,6 +214,25 @@ def test_of_what_an_agent_leaves_of_a_program_the_symbols_give_the_names(
     left.write_bytes(without_code_and_data(built.stripped))
     with pytest.raises(BinaryInvalid, match="Go program without symbols"):
         table_of(left)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.system("gcc", "nm")
+def test_functions_of_c_in_a_go_program_have_their_names(tmp_path: Path) -> None:
+    (tmp_path / "main.go").write_text(_CGO)
+    (tmp_path / "go.mod").write_text("module shop\n\ngo 1.21\n")
+    command = (GO, "build", f"-ldflags=-B 0x{_BUILD_ID}", "-o", tmp_path / "work")
+    run(*command, at=tmp_path, environment={"CGO_ENABLED": "1"})
+    told = [line.split() for line in run("nm", tmp_path / "work", at=tmp_path).splitlines()]
+    wanted = {line[2]: int(line[0], 16) for line in told if line[-1] in {"of_c", "main.main", "main.twice"}}
+    assert len(wanted) == 3
+    with (tmp_path / "work").open("rb") as file:
+        (code,) = [each for each in ELFFile(file).iter_segments("PT_LOAD") if each["p_flags"] & 1]
+    places = [address - code["p_vaddr"] + code["p_offset"] for address in wanted.values()]
+    table, start = table_of(tmp_path / "work"), 0x7F0000000000
+    frames = table.look_up(table.addresses(np.array(places, np.uint64) + np.uint64(start), start, 0, 0))
+    names = [name.decode() for name, _ in table.functions(frames.function[frames.offsets[1:] - 1])]
+    assert names == [*wanted]
 
 
 @pytest.mark.parametrize("limits", [BinaryLimits(ranges=1000), BinaryLimits(symbols=100)])
