@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import zlib
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -11,7 +13,7 @@ import pytest
 from pprof_merge import ProfileError, decode
 from pprof_merge.analysis.stacks import stacks_of
 
-from tests.campaign import bombs, run, senders, wire
+from tests.campaign import bombs, programs, run, senders, wire
 from tests.campaign.bomb_inputs import PROFILE, text_kind
 from tests.campaign.bomb_targets import TARGETS, Target
 from tests.campaign.capped import Cap, cost_of
@@ -190,3 +192,23 @@ def test_an_answer_that_no_client_expects_is_found(tmp_path: Path) -> None:
     assert fell == f"planted: fell {drawn}; reproduced by Random('1/planted/0')"
     assert [fault.split(" takes ")[0] for fault in large] == ["the server stored", "the server asked"]
     assert findings.figures["requests of each sender"] == "10"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.system("gcc", "g++", "clang", "clang++", "objcopy", "strip")
+def test_a_program_that_is_a_fault_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = programs.run(1, 5.0, tmp_path)
+    assert (found.faults, int(found.figures["programs"]) > 20) == ([], True)
+
+    def fails(program: Path, *_: object) -> str:
+        if zlib.crc32(program.read_bytes()) % 2:
+            os.abort()
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(programs, "write_table", fails)
+    found = programs.run(1, 60.0, tmp_path)
+    assert {fault.partition(";")[0] for fault in found.faults} == {
+        "ValueError: a bug",
+        "the process was ended by SIGABRT",
+    }
+    assert len([*tmp_path.glob("fault-*")]) == len(found.faults)

@@ -418,3 +418,19 @@ def test_what_is_no_program_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "table").write_bytes(content)
     with pytest.raises((BinaryInvalid, OSError)):
         SymbolTable.open(tmp_path / "table")
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (b"\x7fELF\x01\x01", "a program of 32 bits, little-endian; only those of 64 bits"),
+        (b"\x7fELF\x02\x02", "a program of 64 bits, big-endian; only those of 64 bits, little-endian"),
+        (b"\x7fELF\x02\x01" + bytes(10) + b"\x01", "an object file; give the program that is linked of it"),
+    ],
+)
+def test_programs_that_have_no_table_are_refused_by_what_they_are(
+    head: bytes, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "program").write_bytes(head.ljust(100, b"\0"))
+    with pytest.raises(BinaryInvalid, match=reason):
+        table_of(tmp_path / "program")
