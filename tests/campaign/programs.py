@@ -7,6 +7,7 @@ is built here, by gcc, clang and binutils.
 
 from __future__ import annotations
 
+import faulthandler
 import mmap
 import os
 import resource
@@ -185,6 +186,7 @@ def _in_child(work: Callable[[], None]) -> str:
         child = os.fork()
     if child == 0:
         try:
+            faulthandler.disable()
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
             os.close(reading)
             work()
