@@ -147,7 +147,7 @@ class SymbolTable:
         self._starts = arrays["starts"]
         self._function, self._line, self._into = arrays["function"], arrays["line"], arrays["into"]
         self._names, self._files = arrays["name"], arrays["file"]
-        self._ends, self._text = arrays["ends"], memoryview(arrays["text"])
+        self._ends, self._text = arrays["ends"], arrays["text"].data
 
     @classmethod
     def open(cls, path: Path) -> Self:
