@@ -14,10 +14,10 @@ _ROOT_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]+)+", re.ASCII)
 # already removed its path.
 OWN_PARTS = frozenset(
     {
-        "api", "healthz", "info", "ingest", "metrics", "parca.debuginfo.v1alpha1.DebuginfoService",
-        "parca.profilestore.v1alpha1.ProfileStoreService", "profiling", "push.v1.PusherService", "pyroscope",
-        "querier.v1.QuerierService", "ready", "readyz", "settings.v1.SettingsService", "ui", "v1",
-        "v1development",
+        "api", "debuginfo.v1alpha1.DebuginfoService", "healthz", "info", "ingest", "metrics",
+        "parca.debuginfo.v1alpha1.DebuginfoService", "parca.profilestore.v1alpha1.ProfileStoreService",
+        "profiling", "push.v1.PusherService", "pyroscope", "querier.v1.QuerierService", "ready", "readyz",
+        "settings.v1.SettingsService", "ui", "v1", "v1development",
     }
 )  # fmt: skip
 
