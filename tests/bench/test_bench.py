@@ -112,7 +112,7 @@ def test_floods_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.system
+@pytest.mark.system("nginx", "wrk")
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 @pytest.mark.long
 def test_the_compute_profiler_is_measured_beside_the_bare_tools(tmp_path: Path) -> None:

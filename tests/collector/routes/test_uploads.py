@@ -71,7 +71,8 @@ class Program:
 
     def stored(self, server: Server, service: str) -> list[bytes]:
         """Return the programs of this build that are stored for a service."""
-        return [file.read_bytes() for file in server.area("binaries").glob(f"{service}/{self.build_id}-*")]
+        files = server.area("binaries").rglob(f"{self.build_id}-*")
+        return [file.read_bytes() for file in files if service in {"*", file.parent.name}]
 
 
 @pytest.fixture
