@@ -93,6 +93,13 @@ def test_it_is_told_which_programs_lack_names(server: Server) -> None:
     assert "sample type 'heap'" in refused(server.ask("/v1/unnamed", service="shop", sample_type="heap"), 422)
 
 
+def test_the_page_says_that_programs_are_not_taken(tmp_path: Path) -> None:
+    with Server(tmp_path, {"PGOF_BINARIES_KEPT": "0"}) as server:
+        store(server, bare(BUILD_ID), service="shop")
+        page = Visitor(server).page("/ui/services/shop/unnamed")
+        assert "programs aren't taken here: PGOF_BINARIES_KEPT is 0" in page.text
+
+
 def test_a_merge_is_symbolized_on_request(server: Server) -> None:
     asks = {"service": "shop", "symbolize": "true"}
     plain = merged(server, service="shop")

@@ -7,6 +7,7 @@ from shlex import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.errors import BinariesOff
 from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import sample_type_of
 from pgo_collector.queries.answers import Unnamed
@@ -38,6 +39,12 @@ def unnamed_routes(sources: Sources) -> Routes:
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
         found = await unnamed_of(sources.fleet, selected.selection, sample_type_of(request))
+        try:
+            await sources.binaries.check()
+        except BinariesOff as error:
+            refusal = str(error)
+        else:
+            refusal = ""
         return await service_page(
             request,
             sources,
@@ -45,6 +52,7 @@ def unnamed_routes(sources: Sources) -> Routes:
             "unnamed.html",
             unnamed=found,
             most=_MOST_LISTED,
+            refusal=refusal,
             commands=_commands(request, selected.links.service, found),
         )
 
