@@ -178,7 +178,7 @@ class Fetching:
                 await self._store.write_area(self._answers.save, _now())
 
     async def _chosen(self, now: int) -> list[str]:
-        """Return the builds to ask for now, which nobody has uploaded meanwhile."""
+        """Return the builds to ask for now: what is stored of them, if anything, knows no lines."""
         due = (
             [(service, build_id) for build_id in builds if self._answers.is_due(build_id, now)]
             for (service, _), builds in self._wanted.items()
@@ -191,7 +191,7 @@ class Fetching:
                 break
             if service not in stored:
                 symbols = await asyncio.to_thread(self._tasks.symbols_of, service)
-                stored[service] = {of.build_id for of in symbols.stored}
+                stored[service] = {of.build_id for of in symbols.stored if of.kind != "symbols"}
             if build_id not in stored[service]:
                 chosen[build_id] = None
         return [*chosen]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -74,9 +74,9 @@ async def fetches(
         await asyncio.wait([running])
 
 
-async def add_program(here: OpenStore, service: str, build_id: bytes) -> None:
+async def add_program(here: OpenStore, service: str, build_id: bytes, lines: str = ".debug_line") -> None:
     async with here.store.part() as part:
-        part.write_bytes(small_program(build_id))
+        part.write_bytes(small_program(build_id, lines=lines))
         await here.binaries.add(service, part)
 
 
@@ -87,14 +87,34 @@ async def stored(here: OpenStore) -> list[str]:
 async def remembered(here: OpenStore, *builds: bytes) -> None:
     """Wait until what came of these builds is in the store; a stop just before that would lose it."""
     storage = here.store.blobs.storage.area(BINARIES)
-    await until(
-        lambda: all(each.hex().encode() in storage.read("_debuginfod/answers.json") for each in builds)
-    )
+
+    def are_there() -> bool:
+        content = b""
+        with suppress(FileNotFoundError):
+            content = storage.read("_debuginfod/answers.json")
+        return all(each.hex().encode() in content for each in builds)
+
+    await until(are_there)
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "_PAUSE_SECONDS", 0.05)
+
+
+def test_a_stripped_program_that_was_uploaded_gets_its_debug_file(tmp_path: Path) -> None:
+    async def play() -> None:
+        with DebuginfodServer({f"{build(0).hex()}/debuginfo": small_program(build(0))}) as server:
+            async with opened(tmp_path) as here:
+                await add_program(here, "shop", build(0), ".comment")
+                await submit(here, "shop", build(0))
+                async with fetches(here, server.url) as outcomes:
+                    await until(lambda: outcomes == ["found"])
+                    (symbols,) = here.tasks.symbols_of("shop").stored
+                    assert symbols.kind != "symbols"
+                    await remembered(here, build(0))
+
+    asyncio.run(play())
 
 
 def test_builds_without_names_get_those_that_servers_have(tmp_path: Path) -> None:
