@@ -39,7 +39,7 @@ _SECTION = np.dtype(
         "itemsize": 64,
     }
 )
-_FARTHEST = 1 << 32
+_FARTHEST, _HIGHEST = 1 << 32, 1 << 62
 _LOAD, _NOTES, _EXECUTABLE = 1, 4, 1
 _NOTE, _RELOCATIONS, _NOT_IN_FILE = 7, 4, 8
 _ALLOCATED, _CODE, _COMPRESSED = 2, 4, 0x800
@@ -138,6 +138,8 @@ class Elf:
         if not len(loaded):
             return 0, self._code_of_sections()
         base = int(loaded["address"].min())
+        if base > _HIGHEST:
+            raise BinaryInvalid("its segments are at addresses that no program has")
         if max(map(sum, loaded[["address", "in_memory"]].tolist())) - base > _FARTHEST:
             raise BinaryInvalid(
                 "its segments are more than 4 GiB apart; the addresses of a table have 32 bits"

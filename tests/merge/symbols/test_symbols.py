@@ -25,6 +25,7 @@ from pprof_merge.merging import merge
 from pprof_merge.symbols import SymbolTable, with_names, write_table
 from pprof_proto.profile_pb2 import Profile
 
+from tests.collector.small_program import small_program
 from tests.merge.binary.program import sampled
 from tests.merge.command.installed import pprof_merge
 
@@ -433,4 +434,13 @@ def test_programs_that_have_no_table_are_refused_by_what_they_are(
 ) -> None:
     (tmp_path / "program").write_bytes(head.ljust(100, b"\0"))
     with pytest.raises(BinaryInvalid, match=reason):
+        table_of(tmp_path / "program")
+
+
+@pytest.mark.parametrize("address", [(1 << 62) + 1, 1 << 63, (1 << 64) - 4096])
+def test_segments_beyond_all_programs_are_refused(address: int, tmp_path: Path) -> None:
+    content = bytearray(small_program(b"12345678"))
+    struct.pack_into("<QQ", content, 64 + 16, address, address)  # of the first segment
+    (tmp_path / "program").write_bytes(content)
+    with pytest.raises(BinaryInvalid, match="at addresses that no program has"):
         table_of(tmp_path / "program")
