@@ -46,7 +46,7 @@ class Server:
 
     @property
     def rests(self) -> bool:
-        """Whether it has failed a short time ago."""
+        """Whether the server failed recently, and isn't to be asked yet."""
         return time.monotonic() < self._rests_until
 
     def answered(self) -> None:

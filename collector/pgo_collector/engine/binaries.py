@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +17,7 @@ from pprof_merge.formats import most_sampled_build
 
 from pgo_collector.blobs.copies import Copies
 from pgo_collector.engine.renditions import BinaryChoice, BinaryKind, Rendition, StoredBinary
-from pgo_collector.engine.symbols import make_table
+from pgo_collector.engine.symbols import make_table, path_of
 from pgo_collector.errors import (
     BinariesOff,
     BinaryUnreadable,
@@ -97,7 +96,7 @@ def written_pieces(
             " upload it again, or ask /v1/merge with binary=none"
         ) from error
     with file:
-        path = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        path = str(path_of(file))
         try:
             yield from llvm_with_binary(profile, path, rendition.binaries.limits, budget)
         except BinaryInvalid as error:

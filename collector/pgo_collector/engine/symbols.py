@@ -84,7 +84,7 @@ def _opened(binary: StoredBinary, limits: BinaryLimits) -> SymbolTable | None:
 
     def write(file: BinaryIO) -> None:
         with binary.open() as program:
-            write_table(_path_of(program), file, limits)
+            write_table(path_of(program), file, limits)
 
     if binary.sha256 not in _OPEN:
         _OPEN[binary.sha256] = None
@@ -99,16 +99,16 @@ def _opened(binary: StoredBinary, limits: BinaryLimits) -> SymbolTable | None:
 def _table(copies: Copies, key: str, write: Callable[[BinaryIO], None]) -> SymbolTable:
     """Return the table in a copy. One that can't be read, such as another version's, is made again."""
     with copies.open(key, write) as file, suppress(BinaryInvalid):
-        return SymbolTable.open(_path_of(file))
+        return SymbolTable.open(path_of(file))
     copies.delete(key)
     with copies.open(key, write) as file:
-        return SymbolTable.open(_path_of(file))
+        return SymbolTable.open(path_of(file))
 
 
 def _key(sha256_of_program: str) -> str:
     return f"{sha256_of_program}.symbols"
 
 
-def _path_of(file: BinaryIO) -> Path:
+def path_of(file: BinaryIO) -> Path:
     """Return a path of an open file, which may have been deleted."""
     return Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pprof_merge import Budget, ValueType
 from pprof_merge.analysis import totals_of
 from pprof_merge.heap import trim_after
-from pprof_merge.symbols import UnnamedBuild, unnamed_builds, unnamed_value
+from pprof_merge.symbols import UnnamedBuild, unnamed_builds
 
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.outputs import refuse_too_large, server_budget
@@ -47,10 +47,11 @@ def unnamed_blobs(chosen: ChosenBlobs, sample_type: str, budget: Budget) -> Unna
     profile = shown.merge()
     with refuse_too_large("functions without names: "):
         server_budget(budget).check_rows(len(profile.mappings), _ROW_BYTES, _ADVICE)
+    builds = tuple(unnamed_builds(profile, column))
     return UnnamedResult(
         shown.sample_type,
-        tuple(unnamed_builds(profile, column)),
-        unnamed_value(profile, column),
+        builds,
+        sum(build.flat for build in builds),
         int(totals_of(profile)[column]),
         shown.profiles,
         shown.left_out,

@@ -44,7 +44,7 @@ class DebuginfodServer:
 
     @property
     def is_in_the_clear(self) -> bool:
-        """Whether others on the way could answer in its place: it is on another machine, without TLS."""
+        """Whether the server is on another machine and without TLS, so that others could answer for it."""
         return self.address.startswith("http:") and urlsplit(self.url).hostname not in _THIS_MACHINE
 
 

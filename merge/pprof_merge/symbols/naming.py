@@ -52,11 +52,16 @@ def with_names(profile: Profile, tables: Mapping[str, SymbolTable]) -> Profile:
     )
 
 
+def bare_locations(profile: Profile) -> Bools:
+    """Return whether each location has no lines, (n_locations,)."""
+    bare: Bools = np.diff(profile.locations.lines.offsets) == 0
+    return bare
+
+
 def bare_builds(profile: Profile) -> set[str]:
     """Return the build ids of the programs and libraries that have locations without lines."""
-    mappings, locations = profile.mappings, profile.locations
-    rows = np.unique(locations.mapping[np.diff(locations.lines.offsets) == 0])
-    build_ids = mappings.build_id[rows[rows >= 0]].tolist()
+    rows = np.unique(profile.locations.mapping[bare_locations(profile)])
+    build_ids = profile.mappings.build_id[rows[rows >= 0]].tolist()
     return {profile.strings[row].decode(errors="replace") for row in build_ids} - {""}
 
 
@@ -67,7 +72,7 @@ def _found(profile: Profile, tables: Mapping[str, SymbolTable], functions: _Func
         tables.get(profile.strings[row].decode(errors="replace")) for row in mappings.build_id.tolist()
     ]
     is_known = np.array([*(table is not None for table in of_mapping), False])  # the last is of no mapping
-    bare = np.flatnonzero((np.diff(locations.lines.offsets) == 0) & is_known[locations.mapping])
+    bare = np.flatnonzero(bare_locations(profile) & is_known[locations.mapping])
     bare = bare[np.argsort(locations.mapping[bare], kind="stable")]
     for rows in np.split(bare, np.flatnonzero(np.diff(locations.mapping[bare])) + 1):
         if not len(rows):

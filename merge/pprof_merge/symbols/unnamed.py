@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.arrays import Bools, Int64s
+from pprof_merge.arrays import Int64s
 from pprof_merge.profile import Profile
+from pprof_merge.symbols.naming import bare_locations
 
 
 class UnnamedBuild(NamedTuple):
@@ -26,7 +27,7 @@ class UnnamedBuild(NamedTuple):
 
 def unnamed_builds(profile: Profile, column: int) -> list[UnnamedBuild]:
     """Return the programs that lack names, by the values (absolute) of one sample type, the largest first."""
-    bare = _bare(profile)
+    bare = bare_locations(profile)
     if not bare.any():
         return []
     builds, build_of = _builds(profile)
@@ -53,13 +54,8 @@ def unnamed_builds(profile: Profile, column: int) -> list[UnnamedBuild]:
 def unnamed_value(profile: Profile, column: int) -> int:
     """Return the value (absolute) of the samples whose leaf has no function."""
     leaves, with_leaf = _leaves(profile)
-    is_bare = _bare(profile)[leaves]
+    is_bare = bare_locations(profile)[leaves]
     return int(np.abs(profile.samples.values[with_leaf[is_bare], column]).sum())
-
-
-def _bare(profile: Profile) -> Bools:
-    bare: Bools = np.diff(profile.locations.lines.offsets) == 0
-    return bare
 
 
 def _leaves(profile: Profile) -> tuple[Int64s, Int64s]:

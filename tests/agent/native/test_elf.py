@@ -106,7 +106,7 @@ def test_what_is_made_here_is_read(tmp_path: Path) -> None:
 
 
 def test_a_build_id_may_be_in_a_section_alone(tmp_path: Path) -> None:
-    """As Go's linker writes it: the segment of notes has only the first section of them."""
+    """Go's linker writes two sections of notes, and a segment of notes that has only the first one."""
     own, gnu = note(b"x" * 8, b"Go\0\0", 4), note(b"\x5e\xed" * 10)
     at = HEAD_BYTES + ENTRY_BYTES
     sections = b"".join(

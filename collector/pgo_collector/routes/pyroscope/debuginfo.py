@@ -111,7 +111,7 @@ class _Stored:
     async def listed(
         self, request: Request, _: messages.ListDebuginfoRequest
     ) -> messages.ListDebuginfoResponse:
-        """List the programs of the key's service, or those that are shared."""
+        """List the programs of the key's service; with a key for all services, the shared ones."""
         answer = messages.ListDebuginfoResponse()
         for file in await self._binaries.all(service_of_key(request)):
             added = answer.object.add(state=messages.ObjectMetadata.STATE_UPLOADED, size_bytes=file.size)
