@@ -40,7 +40,7 @@ CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEME
 	ddtrace-4.16.0 dd-trace azurite go-clients java-clients rust-client
 # What a storage and a catalog elsewhere could change.
 SHARED := tests/collector tests/faults/test_model.py
-LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
+LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|pytest-timeout|standardwebhooks
 # They use all that is imported, need nothing but Python, and take few seconds each.
 LOWEST_TESTS := tests/merge/test_exported_members.py tests/merge/columns/test_tables.py tests/merge/analysis/test_timeline.py \
 	tests/collector/serve/test_event_loop.py tests/collector/serve/test_settings.py tests/collector/catalog/test_catalog.py \

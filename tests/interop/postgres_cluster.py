@@ -54,6 +54,24 @@ class Cluster:
         done = subprocess.run(self._command("pg_isready"), check=False, capture_output=True)
         return done.returncode == 0
 
+    def send(self, number: signal.Signals) -> None:
+        """Send all its processes a signal, the postmaster first: once it stops, it starts no others."""
+        _send(number, self.processes())
+
+    def processes(self) -> list[int]:
+        """Return the ids of its processes, the postmaster's first."""
+        return [self.pid, *descendants(self.pid)]
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop all its processes while it is entered, so that nothing answers."""
+        processes = self.processes()
+        try:
+            _send(signal.SIGSTOP, processes)
+            yield
+        finally:
+            _send(signal.SIGCONT, processes)
+
     def fill(self, scale: int) -> None:
         """Makes pgbench's tables, 15 MB for each 1 of the scale."""
         command = [*self._command("pgbench"), "-i", "-q", "-s", str(scale)]
@@ -63,6 +81,12 @@ class Cluster:
         database = () if program == "pg_isready" else ("-U", "postgres", "postgres")
         # The name of the database comes last, and pgbench takes options after it.
         return [_INSTALLED[-1] / program, "-h", "127.0.0.1", "-p", str(self.port), *database]
+
+
+def _send(number: signal.Signals, processes: list[int]) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):  # one that has ended keeps no other from its signal
+            os.kill(pid, number)
 
 
 @contextmanager
@@ -110,7 +134,11 @@ class Installation:
                 yield cluster
             finally:
                 process.send_signal(signal.SIGINT)
-                process.wait(60)
+                try:
+                    process.wait(60)
+                except subprocess.TimeoutExpired:
+                    _send(signal.SIGKILL, [process.pid, *descendants(process.pid)])
+                    raise
 
 
 class Database:
@@ -142,10 +170,8 @@ class Database:
         os.kill(self._cluster.pid, signal.SIGSTOP)
         while state_of(self._cluster.pid) not in _STOPPED:  # until then, it may start one more
             time.sleep(0.001)
-        processes = self._processes()
-        for pid in processes:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        processes = self._cluster.processes()
+        _send(signal.SIGKILL, processes)
         self.close()
         while not all(state_of(pid) in _ENDED for pid in processes):  # it doesn't start beside old ones
             time.sleep(0.01)
@@ -154,25 +180,13 @@ class Database:
 
     def stop(self, seconds: float) -> None:
         """Stop all its processes for that long, so that nothing answers."""
-        processes = self._processes()
-        try:
-            for pid in processes:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
+        assert self._cluster is not None
+        with self._cluster.stopped():
             time.sleep(seconds)
-        finally:
-            for pid in processes:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Shut it down."""
         self._stack.close()
-
-    def _processes(self) -> list[int]:
-        """Return the ids of its processes, the postmaster's first: once it stops, it starts no others."""
-        assert self._cluster is not None
-        return [self._cluster.pid, *descendants(self._cluster.pid)]
 
 
 def _as_postgres() -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import time
@@ -159,8 +158,7 @@ def test_a_database_that_is_killed_is_gone_until_it_is_back(
         with installation.running() as cluster:
             server.start()
             assert server.submit(profile_of("a")).status_code == 204
-            for pid in (cluster.pid, *descendants_of(cluster.pid)):
-                os.kill(pid, signal.SIGKILL)
+            cluster.send(signal.SIGKILL)
             assert_refused(server, "gone")
             assert fails(server)["catalog"].startswith("the catalog is gone: ")
             assert server.client.get("/healthz").status_code == 200
@@ -183,10 +181,7 @@ def test_a_database_whose_tables_are_locked_is_slow(server: Server) -> None:
 
 def test_a_database_that_hangs_is_slow_and_no_request_waits_for_it(server: Server, cluster: Cluster) -> None:
     assert server.submit(profile_of("a")).status_code == 204
-    processes = [cluster.pid, *descendants_of(cluster.pid)]
-    for pid in processes:
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with cluster.stopped():
         began = time.monotonic()
         assert_problem(server.submit(profile_of("b")), 503)
         assert_problem(server.merge(), 503)
@@ -196,17 +191,9 @@ def test_a_database_that_hangs_is_slow_and_no_request_waits_for_it(server: Serve
             failing = fails(server)
             assert {*failing} == {"catalog"}
             assert failing["catalog"].startswith("the catalog is slow: ")
-    finally:
-        for pid in processes:
-            os.kill(pid, signal.SIGCONT)
     wait_until(lambda: not fails(server))
     assert server.submit(profile_of("b")).status_code == 204
     assert tally(server.merge().content) == {"a": 1, "b": 1}
-
-
-def descendants_of(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children]
 
 
 def test_connections_that_the_database_ends_are_made_anew(server: Server) -> None:
