@@ -133,7 +133,7 @@ class _Part:
     async def _try(self) -> str | None:
         try:
             await self._attempt()
-        except (WorkerUnavailable, TaskOutOfMemory, CatalogFails, OSError, EOFError) as error:
+        except (WorkerUnavailable, TaskOutOfMemory, CatalogFails, OSError) as error:
             return reason_of(error)
         finally:
             self._ended = time.monotonic()

@@ -79,7 +79,7 @@ class Workers:
         """Start one process. Raises WorkersUnusable."""
         try:
             await self.run(start)
-        except (WorkerUnavailable, TaskOutOfMemory, OSError, EOFError) as error:
+        except (WorkerUnavailable, TaskOutOfMemory) as error:
             raise WorkersUnusable(f"no worker process can be started: {error}") from error
         return self
 
@@ -110,7 +110,7 @@ class Workers:
     async def ping(self) -> None:
         """Wait until every idle worker has answered; one that has died or hangs is replaced before.
 
-        Raises WorkerUnavailable, and OSError or EOFError if no process can be started.
+        Raises WorkerUnavailable, also if no process can be started.
         """
         await asyncio.gather(*(worker.ping() for worker in self._workers))
 
@@ -207,12 +207,18 @@ class _Worker:
     async def _try(self, name: str, task: bytes) -> bytes:
         """Return the pickled answer to a task, from the process or from one that replaces it.
 
-        Raises TaskOutOfMemory, TaskTooSlow, WorkerLost, and OSError or EOFError.
+        Raises TaskOutOfMemory, TaskTooSlow and WorkerLost.
         """
+        reason = ""
         for _ in range(_ATTEMPTS):
             process = self._process
             if process is None or process.channel.is_lost:
-                process = await self._started(name)
+                try:
+                    process = await self._started(name)
+                except (OSError, EOFError) as error:  # such as of one that is killed while it starts
+                    reason = f": {error}"
+                    _log.error("worker not started", task=name, reason=str(error))
+                    continue
             try:
                 return await self._ask(process, task)
             except ChannelLost:
@@ -226,7 +232,9 @@ class _Worker:
                 raise TaskTooSlow(
                     f"{name} takes longer than {self._bounds.task_seconds:g} seconds (PGOF_TASK_SECONDS)"
                 ) from None
-        raise WorkerLost(f"the worker process died or hung under this request, {_ATTEMPTS} times")
+        raise WorkerLost(
+            f"the worker process died, hung or wasn't started under this request, {_ATTEMPTS} times{reason}"
+        )
 
     async def _ask(self, process: Process, task: bytes) -> bytes:
         """Send a task to a process and watch it until it answers.

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from pgo_collector.errors import TaskOutOfMemory, TaskTooSlow, WorkerLost, WorkersBusy
 from pgo_collector.workers.pool import Workers
+from pgo_collector.workers.process import Process
 
 from tests.collector.bounds import BOUNDS
 from tests.control_group import NoControlGroup, control_group
@@ -102,6 +104,33 @@ def test_a_task_that_kills_its_worker_each_time_is_given_up(tmp_path: Path) -> N
             return await workers.run(os.getpid)
 
     assert asyncio.run(run()) != os.getpid()
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_worker_that_is_killed_while_it_starts_counts_as_a_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """The fork server's pipe is closed then, in the middle of what the process is told."""
+
+    async def check() -> None:
+        async with Workers(1, BOUNDS, tmp_path) as workers:
+            with suppress(WorkerLost):
+                await workers.run(os._exit, 1)
+            really, left = Process.start, [*range(failures)]
+
+            async def start(*arguments: Any) -> Process:
+                if left:
+                    left.pop()
+                    raise BrokenPipeError
+                return await really(*arguments)
+
+            monkeypatch.setattr(Process, "start", start)
+            if failures == 3:
+                with pytest.raises(WorkerLost, match="wasn't started"):
+                    await workers.run(abs, -1)
+            assert await workers.run(abs, -2) == 2
+
+    asyncio.run(check())
 
 
 def test_the_answer_of_an_abandoned_task_is_not_taken_for_another(tmp_path: Path) -> None:
