@@ -157,8 +157,8 @@ clients: $(CLIENT_FOLDERS:%=.dev/%/.complete)
 	@touch $@
 
 .PHONY: serve
-serve: .venv/.serves engine ## Serve on 127.0.0.1:8080 with keys for development
-	@$(BIN)/python tools/serve_dev.py
+serve: .venv/.serves engine ## Serve on 127.0.0.1:8080, with keys of its own
+	@PGOF_METRICS_OPEN=$${PGOF_METRICS_OPEN:-true} exec $(BIN)/pgo-collector serve
 
 .PHONY: speedscope
 speedscope: ## Build speedscope into the pages; needs npm

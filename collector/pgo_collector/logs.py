@@ -188,6 +188,8 @@ EVENTS: Mapping[str, str] = {
     # workers
     "worker died": "A worker process was killed, or crashed in a library. The task is tried again, three"
     " times in all.",
+    "worker not started": "A worker process couldn't be started, or was killed meanwhile. The task is tried"
+    " again, three times in all.",
     "worker terminated": "A worker process got a SIGTERM, which often goes to all processes of the server."
     " The task is tried again.",
     "worker hung": "A worker process was stopped by a signal, or has done nothing for 10 seconds. It is"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
+from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
@@ -34,6 +36,7 @@ _STORAGE = re.compile(r"(?:s3|gs|az)://[a-z0-9][a-z0-9._-]{1,62}(?:/(?!\.{1,2}(?
 _MOST = 1 << 62
 # The memory of the server and two workers with nothing stored, in MiB: see docs/capacity.md.
 _IDLE_MEGABYTES = 160
+_SECRETS, SUBMIT_KEYS, MERGE_KEYS = Path("/secret"), "submit_keys", "merge_keys"
 # The value of PGOF_BULK without a cluster.
 _OWN_WORKERS = "workers"
 
@@ -50,6 +53,13 @@ def split_address(address: str) -> tuple[str, int]:
     if ":" in host and not bracketed:
         raise ValueError("an IPv6 address needs brackets, as in [::1]:8080")
     return host[1:-1] if bracketed else host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs on this machine reach a host, which may be an address or a name."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _check_address(address: str) -> str:
@@ -124,6 +134,14 @@ def _check_debuginfod(text: str) -> str:
 def _check_proxies(text: str) -> str:
     parse_proxies(text)
     return text
+
+
+def _own_keys(directory: Path) -> dict[str, Path]:
+    """Return the keys files in a data folder, by the names of their settings."""
+    return {
+        "submit_auth_keys_file": directory / SUBMIT_KEYS,
+        "merge_auth_keys_file": directory / MERGE_KEYS,
+    }
 
 
 def default_workers() -> int:
@@ -229,14 +247,18 @@ class Settings(BaseModel):
         ),
     )
     submit_auth_keys_file: Path = Field(
-        default=Path("/secret/submit_keys"),
-        description="The file of keys that may submit, one per line. It is read again when it changes.",
+        default=_SECRETS / SUBMIT_KEYS,
+        description=(
+            "The file of keys that may submit, one per line. It is read again when it changes. If no setting"
+            " names a keys file, there is no folder /secret, and the addresses to listen on are of this"
+            " machine only, `serve` makes keys in the data folder."
+        ),
     )
     merge_auth_keys_file: Path = Field(
-        default=Path("/secret/merge_keys"),
+        default=_SECRETS / MERGE_KEYS,
         description=(
             "The file of keys that may read, merge and combine, one per line. It is read again when"
-            " it changes."
+            " it changes. `serve` may make it, like that of PGOF_SUBMIT_AUTH_KEYS_FILE."
         ),
     )
     default_service: str = Field(
@@ -1017,6 +1039,23 @@ class Settings(BaseModel):
     )
 
     @property
+    def makes_keys(self) -> bool:
+        """Whether `serve` makes the keys files that are missing: those in the data folder."""
+        own = _own_keys(self.directory)
+        return self._is_of_this_machine and all(getattr(self, name) == own[name] for name in own)
+
+    @property
+    def has_no_keys(self) -> bool:
+        """Whether nobody named or mounted keys files, and only programs on this machine can connect."""
+        is_named = not self.model_fields_set.isdisjoint(_own_keys(self.directory))
+        return self._is_of_this_machine and not is_named and not _SECRETS.exists()
+
+    @property
+    def _is_of_this_machine(self) -> bool:
+        addresses = filter(None, (self.bind_address, self.grpc_address))
+        return all(is_loopback(split_address(address)[0]) for address in addresses)
+
+    @property
     def dask_address(self) -> str | None:
         """Dask's address of the scheduler, None if there is no cluster."""
         return None if self.bulk == _OWN_WORKERS else dask_address(self.bulk)
@@ -1116,6 +1155,9 @@ def read_settings(*, takes_unknown: bool = False) -> Settings:
     given = {name: variables[variable] for name, variable in names.items() if variable in variables}
     try:
         settings = Settings.model_validate(given)
+        # A socket that systemd passes may listen on any address.
+        if settings.has_no_keys and "LISTEN_FDS" not in variables:
+            settings = settings.model_copy(update=_own_keys(settings.directory))
     except ValidationError as error:
         faults = [f"{names[str(fault['loc'][0])]}: {fault['msg']}" for fault in error.errors()]
         raise SettingsInvalid("; ".join(faults)) from None

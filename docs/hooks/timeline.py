@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("function", help="the full name of a function, as in /v1/top")
     parser.add_argument("--port", type=int, default=8090)
     parser.add_argument("--collector", default="http://127.0.0.1:8080")
-    parser.add_argument("--key-file", type=Path, default=Path(".dev/merge_keys"))
+    parser.add_argument("--key-file", type=Path, default=Path("profiles/merge_keys"))
     parser.add_argument("--secret-file", type=Path, default=Path(".dev/webhook_secret"))
     given = parser.parse_args()
     key = given.key_file.read_text().split()[0]

@@ -19,6 +19,7 @@ from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
 from pgo_collector.submits.commit import Commits
+from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import OwnWorkers
 from pgo_collector.workers.pool import Workers
@@ -48,6 +49,7 @@ def application(home: Path) -> FastAPI:
                 Warming(store, tasks),
                 BackgroundTasks({}),
                 Keys(keys, keys, keys),
+                SessionTokens(keys, b"secret", 60),
                 asyncio.Event(),
             ),
         )

@@ -38,9 +38,9 @@ class Clone:
             shutil.copytree(DOCS / name, folder / "docs" / name)
         (folder / "tests").symlink_to(ROOT / "tests")
         (folder / ".venv").symlink_to(sys.prefix)
-        (folder / ".dev").mkdir()
+        (folder / "profiles").mkdir()
         for keys in (server.submit_keys, server.merge_keys):
-            shutil.copy(keys, folder / ".dev")
+            shutil.copy(keys, folder / "profiles")
         self._git("init", "--quiet")
         self._git("add", "--all")
 

@@ -16,7 +16,6 @@ from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.layers import AccessLog, AnswerCancelled
 from pgo_collector.http.problems import install_error_handlers
 from pgo_collector.http.routing import Routes
-from pgo_collector.http.session_secret import made_session_secret, read_session_secret
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
@@ -57,6 +56,7 @@ from pgo_collector.store.store import Store
 from pgo_collector.submits.body import BodyReader
 from pgo_collector.submits.captures import Captures, CapturesOfTargets, NoCaptures
 from pgo_collector.submits.commit import Commits
+from pgo_collector.submits.example import Example
 from pgo_collector.submits.programs import ProgramUploads
 from pgo_collector.submits.submits import Quotas, Submits
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
@@ -98,16 +98,14 @@ class AppDependencies(NamedTuple):
     warming: Warming
     background: BackgroundTasks
     keys: Keys
+    tokens: SessionTokens
     stopping: asyncio.Event
     metrics: Metrics = OFF
     tracing: Tracing = NO_TRACING
 
 
 def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
-    """Return the application. It doesn't redirect a path with a trailing slash to one without.
-
-    Raises SecretUnusable.
-    """
+    """Return the application. It doesn't redirect a path with a trailing slash to one without."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
 
     def include(routes: Routes) -> None:
@@ -169,16 +167,14 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(report_of_trace_routes(dependencies.tracing))
     include(openapi_routes())
     sources = Sources(
-        sessions=Sessions(
-            SessionTokens(merge_keys, _session_secret(settings, store), int(settings.session_hours * 3600)),
-            store,
-        ),
+        sessions=Sessions(dependencies.tokens, store),
         throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
         rendering=Rendering(bulk_progress),
         fleet=fleet,
         overviews=overviews,
         live=LiveStreams(summaries, settings.live_streams, dependencies.stopping),
         captures=_captures(settings, submits, dependencies.stopping),
+        example=Example(store, tasks, dependencies.locks, submits),
         activities=Activities(fleet, summaries, settings.timeline_steps),
         traces=traces,
         inventory=Inventory(store.catalog),
@@ -196,13 +192,6 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     install_error_handlers(app, DIALECTS, sources.inventory.nearest_service)
     layers = dependencies.metrics.around(AccessLog(DrainBody(AnswerCancelled(app, DIALECTS))), app, SUBMITS)
     return dependencies.tracing.around(layers, describer(app, has_values=settings.trace_values))
-
-
-def _session_secret(settings: Settings, store: Store) -> bytes:
-    """Return the secret that all collectors have, or else this one's own. Raises SecretUnusable."""
-    if settings.session_secret_file is None:
-        return made_session_secret(store.folder.session_secret)
-    return read_session_secret(settings.session_secret_file)
 
 
 def _captures(settings: Settings, submits: Submits, stopping: asyncio.Event) -> Captures:

@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from math import ceil, isfinite
@@ -34,6 +34,7 @@ from pgo_collector.errors import CatalogInUse, CatalogUnreachable, CatalogUnread
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.session_secret import made_session_secret, read_session_secret
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
@@ -45,6 +46,7 @@ from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.resources import HeapTrimming
 from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
+from pgo_collector.serve.first_look import make_keys, print_greeting
 from pgo_collector.serve.listener import BACKLOG, Listener, address_of, grpc_listener, listen
 from pgo_collector.serve.root_path import BelowRootPath
 from pgo_collector.serve.start_gate import StartGate
@@ -60,6 +62,7 @@ from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store, catalog_fails, claim_of, database_of, storage_of
 from pgo_collector.submits.commit import Commits
 from pgo_collector.traces.tracing import Tracing
+from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.upkeep.clock import TrustedClock
 from pgo_collector.upkeep.joining import Joining, NoJoining
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -188,12 +191,6 @@ async def _open(database: Database, settings: Settings, progress: Progress) -> N
 
 async def _serve(settings: Settings) -> None:
     """Listen, then open the store, then let requests through to it, until a signal comes."""
-    keys = Keys(
-        submit=KeyFile(settings.submit_auth_keys_file, "submit"),
-        merge=KeyFile(settings.merge_auth_keys_file, "merge"),
-        metrics=KeyFile(settings.metrics_auth_keys_file or Path(os.devnull)),  # an empty file
-    )
-    keys.submit.others, keys.merge.others = (keys.merge,), (keys.submit,)
     endpoint = _endpoint(settings)
     clock = TrustedClock()
     with (
@@ -201,6 +198,9 @@ async def _serve(settings: Settings) -> None:
         closing(open_tracing(settings, folder.path, clock.is_trusted)) as tracing,
         listen(settings.bind_address) as listener,
     ):
+        keys = _keys(settings)
+        secret = _session_secret(settings, folder)
+        tokens = SessionTokens(keys.merge, secret, int(settings.session_hours * 3600))
         gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
         descriptors = raise_descriptor_limit() - (settings.grpc_connections if settings.grpc_address else 0)
         limits = ConnectionLimits.of(settings, descriptors, BACKLOG)
@@ -214,14 +214,16 @@ async def _serve(settings: Settings) -> None:
             settings,
             folder,
             keys,
-            endpoint,
-            clock,
+            tokens,
+            endpoint=endpoint,
+            clock=clock,
             metrics=metrics,
             tracing=tracing,
             progress=gate.progress,
             stopping=stopping,
         )
-        working = asyncio.create_task(_run_app(app, gate, server, serving, settings))
+        greet = partial(print_greeting, settings, f"http://{address_of(listener)}", tokens)
+        working = asyncio.create_task(_run_app(app, gate, server, serving, settings, greet=greet))
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
         if not gate.is_open:  # it stops before it is ready, or can't start
             working.cancel()
@@ -239,6 +241,8 @@ async def _run_app(
     server: uvicorn.Server,
     serving: asyncio.Task[None],
     settings: Settings,
+    *,
+    greet: Callable[[], None],
 ) -> None:
     """Open the application, and pass requests to it until the server has stopped. Raises CannotStart."""
     async with opened as app:
@@ -247,6 +251,7 @@ async def _run_app(
         gate.open(app)
         # New connections needn't pass the gate.
         server.config.loaded_app = BelowRootPath.around(app, settings)
+        greet()
         _log.info("serving")
         checking = asyncio.create_task(asyncio.to_thread(_log_findings, settings))
         await asyncio.wait({serving})
@@ -267,9 +272,10 @@ async def _opened_app(
     settings: Settings,
     folder: DataFolder,
     keys: Keys,
+    tokens: SessionTokens,
+    *,
     endpoint: Endpoint | None,
     clock: TrustedClock,
-    *,
     metrics: Metrics,
     tracing: Tracing,
     progress: Progress,
@@ -313,10 +319,39 @@ async def _opened_app(
         )
         metrics.register_gauges(gauges)
         dependencies = AppDependencies(
-            opened, kept_merges, start_lines, locks, warming, background, keys, stopping, metrics, tracing
+            opened,
+            kept_merges,
+            start_lines,
+            locks,
+            warming,
+            background,
+            keys,
+            tokens,
+            stopping,
+            metrics,
+            tracing,
         )
         async with background.running():
             yield create_app(settings, dependencies)
+
+
+def _keys(settings: Settings) -> Keys:
+    """Return the keys of the files. Raises KeysUnreadable and KeyMalformed."""
+    make_keys(settings)
+    keys = Keys(
+        submit=KeyFile(settings.submit_auth_keys_file, "submit"),
+        merge=KeyFile(settings.merge_auth_keys_file, "merge"),
+        metrics=KeyFile(settings.metrics_auth_keys_file or Path(os.devnull)),  # an empty file
+    )
+    keys.submit.others, keys.merge.others = (keys.merge,), (keys.submit,)
+    return keys
+
+
+def _session_secret(settings: Settings, folder: DataFolder) -> bytes:
+    """Return the secret that all collectors have, or else this one's own. Raises SecretUnusable."""
+    if settings.session_secret_file is None:
+        return made_session_secret(folder.session_secret)
+    return read_session_secret(settings.session_secret_file)
 
 
 def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:

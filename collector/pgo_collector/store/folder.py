@@ -28,6 +28,7 @@ from pgo_collector.blobs.files import (
 from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.blobs.storage import UNDATED
 from pgo_collector.errors import FolderUnusable
+from pgo_collector.settings import MERGE_KEYS, SUBMIT_KEYS
 from pgo_collector.traces.trace_store import FILE as TRACES
 
 CATALOG = "catalog.sqlite3"
@@ -54,6 +55,8 @@ class DataFolder:
     copies/           tables of symbols, and copies of what is in a bucket, see `blobs.copies`
     catalog.sqlite3   the catalog, unless PGOF_CATALOG names another database: see `catalog`
     traces.sqlite3    the traces of requests, see `traces.trace_store`
+    submit_keys       keys that `serve` has made, see `serve.first_look`
+    merge_keys        the same
     session.secret    the secret that signs the sessions of the pages
     restoring         there until a restore is complete
     lock              locked with flock, which the kernel releases when the process ends, however it ends
@@ -197,7 +200,8 @@ class DataFolder:
             self.tmp,
             self.undated,
         }
-        ours = folders | {self.session_secret, self.path / _LOCK}
+        files = {self.session_secret.name, _LOCK, SUBMIT_KEYS, MERGE_KEYS}
+        ours = folders | {self.path / name for name in files}
         databases = CATALOG, TRACES  # with the files that SQLite has beside them
         for path in sorted(self.path.iterdir()):
             if path.suffix == LEGACY_SUFFIX and path.is_file():

@@ -19,6 +19,7 @@ from pgo_collector.ui.links import site_of
 from pgo_collector.ui.pages.build import build_routes
 from pgo_collector.ui.pages.choose import choose_routes
 from pgo_collector.ui.pages.diff import diff_routes
+from pgo_collector.ui.pages.example import example_routes
 from pgo_collector.ui.pages.flame import flame_routes
 from pgo_collector.ui.pages.function import function_routes
 from pgo_collector.ui.pages.latency import latency_routes
@@ -35,6 +36,7 @@ from pgo_collector.ui.sources import Sources
 
 _PAGES = (
     services_routes,
+    example_routes,
     flame_routes,
     live_routes,
     top_routes,

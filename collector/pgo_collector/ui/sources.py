@@ -16,6 +16,7 @@ from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.reports import Reports
 from pgo_collector.store.binaries import Binaries
 from pgo_collector.submits.captures import Captures
+from pgo_collector.submits.example import Example
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions
@@ -33,6 +34,7 @@ class Sources:
     overviews: Overviews
     live: LiveStreams
     captures: Captures
+    example: Example
     activities: Activities
     traces: KeptTraces
     inventory: Inventory

@@ -23,6 +23,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
+from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.upkeep.clock import TrustedClock
 from pgo_collector.upkeep.upkeep import Upkeep
 from pydantic import HttpUrl
@@ -114,6 +115,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 warming,
                 background,
                 Keys(keys, keys, keys),
+                SessionTokens(keys, b"secret", 60),
                 asyncio.Event(),
                 metrics,
             )

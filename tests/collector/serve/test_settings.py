@@ -22,7 +22,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_defaults_are_pgo_fleets() -> None:
-    settings = read_settings()
+    settings = Settings()
     assert settings.bind_address == "127.0.0.1:8080"
     assert settings.directory == Path("./profiles")
     assert settings.submit_auth_keys_file == Path("/secret/submit_keys")
@@ -30,6 +30,39 @@ def test_the_defaults_are_pgo_fleets() -> None:
     assert settings.default_service == "default"
     assert settings.limits.compressed_bytes == 8 << 20
     assert settings.limits.inflated_bytes == 8 << 20
+
+
+def test_keys_are_made_only_where_no_others_can_connect(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pgo_collector.settings._SECRETS", tmp_path / "secret")
+    settings = read_settings()
+    assert settings.makes_keys
+    assert settings.submit_auth_keys_file == Path("./profiles/submit_keys")
+    assert settings.merge_auth_keys_file == Path("./profiles/merge_keys")
+    for name, value in (
+        ("BIND_ADDRESS", "[::1]:0"),
+        ("BIND_ADDRESS", "localhost:1"),
+        ("GRPC_ADDRESS", "127.1.2.3:1"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv(f"PGOF_{name}", value)
+            assert read_settings().makes_keys, value
+    for name, value in (
+        ("PGOF_BIND_ADDRESS", ":8080"),
+        ("PGOF_BIND_ADDRESS", "10.0.0.1:8080"),
+        ("PGOF_BIND_ADDRESS", "collector.example.org:8080"),
+        ("PGOF_GRPC_ADDRESS", ":4317"),
+        ("PGOF_SUBMIT_AUTH_KEYS_FILE", "/secret/submit_keys"),
+        ("PGOF_MERGE_AUTH_KEYS_FILE", str(tmp_path / "keys")),
+        ("LISTEN_FDS", "1"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert not read_settings().makes_keys, value
+            assert read_settings().submit_auth_keys_file == Path("/secret/submit_keys")
+    (tmp_path / "secret").mkdir()
+    assert not read_settings().makes_keys
 
 
 # Values of settings that aren't just a number, a file, or any text.
@@ -110,9 +143,10 @@ def test_what_kubernetes_says_of_a_service_called_pgof_is_no_setting(monkeypatch
         "PGOF_PORT_8080_TCP_ADDR": "10.0.0.1",
         "PGOF_AT_HOME_SERVICE_HOST": "10.0.0.2",
     }
+    before = read_settings()
     for name, value in said.items():
         monkeypatch.setenv(name, value)
-    assert read_settings() == Settings()
+    assert read_settings() == before
 
 
 def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch) -> None:

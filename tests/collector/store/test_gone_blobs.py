@@ -33,6 +33,7 @@ from pgo_collector.store.garbage import collect_garbage, delete_live
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
+from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import BulkProgress, OwnWorkers
 from pgo_collector.workers.pool import Workers
@@ -156,6 +157,7 @@ async def collector_in(folder: Path) -> AsyncIterator[Collector]:
                 Warming(store, tasks),
                 BackgroundTasks({}),
                 Keys(keys, keys, keys),
+                SessionTokens(keys, b"secret", 60),
                 asyncio.Event(),
             )
             transport = httpx.ASGITransport(create_app(settings, dependencies))

@@ -21,8 +21,9 @@ from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import EVERY_SERVICE, Scope
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.answers import FleetChange, FleetOverview
+from pgo_collector.submits.example import Example, is_example
 from pgo_collector.ui.fleet_drawing import fleet_plot_of
-from pgo_collector.ui.links import site_of
+from pgo_collector.ui.links import api_url, site_of
 from pgo_collector.ui.pages.visitors import require_session
 from pgo_collector.ui.sources import Sources
 
@@ -79,6 +80,9 @@ def services_routes(sources: Sources) -> Routes:
             is_first=not after,
             now=now,
             root=f"{site_of(request)}/services",
+            submit=api_url(request, "submit", {"service": "my-service"}),
+            may_load=Example.may_load(scope),
+            example=" and ".join(stored.service for stored in page if is_example(stored)),
             highest=max((max(row.days) for row in rows), default=0),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import urlencode
 
@@ -12,11 +13,12 @@ from starlette.responses import RedirectResponse, Response
 
 from pgo_collector.errors import KeyRefused
 from pgo_collector.http.auth import check_scope, context_of
+from pgo_collector.http.keys import Key
 from pgo_collector.http.routing import Check, Routes, first_values
 from pgo_collector.ui.forms import check_same_site, form_of
 from pgo_collector.ui.links import is_https, site_of
 from pgo_collector.ui.rendering import Rendering
-from pgo_collector.ui.sessions import Sessions
+from pgo_collector.ui.sessions import Sessions, SessionTokens
 from pgo_collector.ui.throttle import SignInThrottle
 
 _COOKIE = "pgo_session"
@@ -60,34 +62,26 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
     """Return the routes with the routes to sign in and out, which need no session."""
     routes = Routes()
 
-    async def form_page(
-        request: Request,
-        after: str,
-        refused: str = "",
-        status: HTTPStatus = HTTPStatus.OK,
-        headers: Mapping[str, str] | None = None,
-    ) -> Response:
-        # After a link from another site the browser doesn't send the cookie, since it is SameSite=Strict. The
-        # page then refreshes itself to the target, and with that request the browser sends the cookie.
-        is_from_elsewhere = request.headers.get("Sec-Fetch-Site") == "cross-site"
-        return await rendering.page(
-            request,
-            "sign_in.html",
-            status,
-            headers,
-            after=_own_page(request, after),
-            refused=refused,
-            again=is_from_elsewhere,
-        )
+    form_page = partial(_form_page, rendering)
 
     async def throttled_page(request: Request, after: str, seconds: int) -> Response:
         refused = f"There were too many wrong keys. Try again in {seconds} s."
         headers = {"Retry-After": str(seconds)}
-        return await form_page(request, after, refused, HTTPStatus.TOO_MANY_REQUESTS, headers)
+        return await form_page(request, after, refused, status=HTTPStatus.TOO_MANY_REQUESTS, headers=headers)
 
     @routes.get("/sign-in")
     async def sign_in_form(request: Request) -> Response:
-        return await form_page(request, first_values(request).get("next", ""))
+        """Return the form; a link that the collector has printed, of a session, signs in once instead."""
+        given = first_values(request)
+        if "session" not in given:
+            return await form_page(request, given.get("next", ""))
+        check_same_site(request)  # else another site could sign visitors in with a key of its own
+        key = await sessions.key_of(given["session"])
+        if key is None:
+            refused = "This link was used, or is too old. A restart of the collector prints another one."
+            return await form_page(request, "", refused, status=HTTPStatus.FORBIDDEN)
+        await sessions.end(given["session"])
+        return _signed_in(request, sessions.tokens, key, "")
 
     @routes.post("/sign-in")
     async def sign_in(request: Request) -> Response:
@@ -101,19 +95,8 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
         if key is None:
             if seconds := throttle.note_wrong(request, offered):
                 return await throttled_page(request, after, seconds)
-            return await form_page(request, after, "This is not a merge key.", HTTPStatus.FORBIDDEN)
-        context_of(request).key = key
-        answer = RedirectResponse(_own_page(request, after), HTTPStatus.SEE_OTHER)
-        answer.set_cookie(
-            _COOKIE,
-            sessions.tokens.begin(key),
-            max_age=sessions.tokens.seconds,
-            path=site_of(request),
-            secure=is_https(request),
-            httponly=True,
-            samesite="strict",
-        )
-        return answer
+            return await form_page(request, after, "This is not a merge key.", status=HTTPStatus.FORBIDDEN)
+        return _signed_in(request, sessions.tokens, key, after)
 
     @routes.post("/sign-out")
     async def sign_out(request: Request) -> Response:
@@ -126,6 +109,45 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
         return answer
 
     return routes
+
+
+async def _form_page(
+    rendering: Rendering,
+    request: Request,
+    after: str,
+    refused: str = "",
+    *,
+    status: HTTPStatus = HTTPStatus.OK,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    # After a link from another site the browser doesn't send the cookie, since it is SameSite=Strict. The
+    # page then refreshes itself to the target, and with that request the browser sends the cookie.
+    is_from_elsewhere = request.headers.get("Sec-Fetch-Site") == "cross-site"
+    return await rendering.page(
+        request,
+        "sign_in.html",
+        status,
+        headers,
+        after=_own_page(request, after),
+        refused=refused,
+        again=is_from_elsewhere,
+    )
+
+
+def _signed_in(request: Request, tokens: SessionTokens, key: Key, after: str) -> Response:
+    """Return the redirect to a page, with the cookie of a new session."""
+    context_of(request).key = key
+    answer = RedirectResponse(_own_page(request, after), HTTPStatus.SEE_OTHER)
+    answer.set_cookie(
+        _COOKIE,
+        tokens.begin(key),
+        max_age=tokens.seconds,
+        path=site_of(request),
+        secure=is_https(request),
+        httponly=True,
+        samesite="strict",
+    )
+    return answer
 
 
 def redirect_to_sign_in(request: Request) -> Response:

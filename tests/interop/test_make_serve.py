@@ -1,4 +1,4 @@
-"""`make serve` as a newcomer meets it: the lines that it prints, pasted into a shell."""
+"""`make serve` as a newcomer meets it: what it prints, clicked on and pasted into a shell."""
 
 from __future__ import annotations
 
@@ -8,37 +8,39 @@ import shutil
 import socket
 import stat
 import subprocess
-import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from pprof_merge import decode
 
 from tests.interop.listening import free_port, wait_until_answers
+from tests.server import COMMAND
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = (sys.executable, ROOT / "tools" / "serve_dev.py")
+SERVE = (COMMAND, "serve")
 
 
 @contextmanager
 def served(
-    folder: Path, port: int, command: Sequence[str | Path] = SCRIPT, within: Path | None = None
+    folder: Path, port: int, command: Sequence[str | Path] = SERVE, within: Path | None = None
 ) -> Iterator[str]:
-    """Yield what `serve_dev` prints while it serves, with all that it makes in `folder`."""
+    """Yield what the command prints while it serves, with its data in `folder`."""
     environment = os.environ | {
         "PGOF_BIND_ADDRESS": f"127.0.0.1:{port}",
         "PGOF_DIRECTORY": str(folder / "profiles"),
-        "PGOF_SUBMIT_AUTH_KEYS_FILE": str(folder / "dev" / "submit_keys"),
-        "PGOF_MERGE_AUTH_KEYS_FILE": str(folder / "dev" / "merge_keys"),
     }
     output, log = folder / "output", folder / "log"
     with output.open("wb") as out, log.open("wb") as err:
-        # From elsewhere, if nothing else is said: it finds the repository by itself.
         process = subprocess.Popen(command, cwd=within or folder, env=environment, stdout=out, stderr=err)
     try:
         wait_until_answers(port, process, log)
+        while '"serving"' not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
         yield output.read_text()
     finally:
         process.terminate()
@@ -50,38 +52,54 @@ def test_the_printed_lines_work_by_copy_and_paste(tmp_path: Path) -> None:
     port = free_port()
     with served(tmp_path, port) as printed:
         for keys in ("submit_keys", "merge_keys"):
-            file = tmp_path / "dev" / keys
+            file = tmp_path / "profiles" / keys
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
             assert file.read_text().strip() not in printed
         lines = printed.split("In another terminal, in this folder:")[1]
         assert lines.count("\ncurl ") == 2
-        # In the repository's folder, as it says; only what is fetched goes elsewhere.
-        pasted = lines.replace("-o default.pgo", f"-o {tmp_path}/default.pgo")
         done = subprocess.run(
-            ["bash", "-eu", "-c", pasted], cwd=ROOT, capture_output=True, text=True, check=False
+            ["bash", "-eu", "-c", lines], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert decode((tmp_path / "default.pgo").read_bytes()).samples.values.sum() > 0
 
 
+def test_the_printed_link_signs_in_once(tmp_path: Path) -> None:
+    port = free_port()
+    with served(tmp_path, port) as printed:
+        (link,) = re.findall(r"^http\S+$", printed, re.MULTILINE)
+        with httpx.Client() as browser:
+            elsewhere = browser.get(link, headers={"Sec-Fetch-Site": "cross-site"})
+            assert (elsewhere.status_code, len(browser.cookies)) == (403, 0)
+            answer = browser.get(link, headers={"Sec-Fetch-Site": "none"}, follow_redirects=True)
+            assert answer.url.path == "/ui/"
+            assert "Load an example" in answer.text
+            assert f"http://127.0.0.1:{port}/v1/submit" in answer.text
+        with httpx.Client() as another:
+            answer = another.get(link)
+            assert (answer.status_code, len(another.cookies)) == (403, 0)
+            assert "This link was used" in answer.text
+    keys = (tmp_path / "profiles" / "merge_keys").read_text()
+    with served(tmp_path, port) as printed_again:
+        assert link not in printed_again
+        (link,) = re.findall(r"^http\S+$", printed_again, re.MULTILINE)
+        assert httpx.get(link).status_code == 303
+    assert (tmp_path / "profiles" / "merge_keys").read_text() == keys
+    assert "unknown file" not in (tmp_path / "log").read_text()
+
+
 def refused(folder: Path, port: int, data: Path) -> str:
-    """Run `serve_dev`, which can't serve here; return what it says of that."""
-    environment = os.environ | {
-        "PGOF_BIND_ADDRESS": f"127.0.0.1:{port}",
-        "PGOF_DIRECTORY": str(data),
-        "PGOF_SUBMIT_AUTH_KEYS_FILE": str(folder / "dev" / "submit_keys"),
-        "PGOF_MERGE_AUTH_KEYS_FILE": str(folder / "dev" / "merge_keys"),
-    }
-    done = subprocess.run(SCRIPT, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    """Run the command, which can't serve here; return what it says of that."""
+    environment = os.environ | {"PGOF_BIND_ADDRESS": f"127.0.0.1:{port}", "PGOF_DIRECTORY": str(data)}
+    done = subprocess.run(
+        SERVE, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     return done.stderr
 
 
 def test_what_listens_on_its_port_is_told(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    for keys in ("submit_keys", "merge_keys"):
-        (tmp_path / "dev" / keys).write_text("a key\n")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         assert f"127.0.0.1:{port}" in refused(tmp_path, port, tmp_path / "profiles")
