@@ -1,9 +1,10 @@
-"""The settings, in one table: name, default and help. They are read once, from the environment."""
+"""The settings, in one table: name, default and help. They are read once, from the environment and a file."""
 
 from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -27,6 +28,7 @@ from pgo_collector.resources import memory_bytes
 from pgo_collector.traces.spans import PARTS
 
 PREFIX = "PGOF_"
+_FILE = f"{PREFIX}SETTINGS_FILE"
 # What Kubernetes tells each container of its namespace's services: names, and beginnings of values.
 _OF_KUBERNETES = re.compile(r"\w+_SERVICE_(?:HOST|PORT(?:_\w+)?)|\w+_PORT_\d+_[A-Z]+_(?:PROTO|PORT|ADDR)")
 _LINKS = ("tcp://", "udp://", "sctp://")
@@ -178,6 +180,13 @@ class Settings(BaseModel):
         default="127.0.0.1:8080",
         description=(
             "The address to listen on: host:port, or :port for every interface. Port 0 picks a free one."
+        ),
+    )
+    settings_file: Path | None = Field(
+        default=None,
+        description=(
+            "A file of settings, in TOML: their names in lower case and without PGOF_, such as"
+            " `keep_days = 90`. Variables of the environment count for more. It is read at the start."
         ),
     )
     directory: Path = Field(
@@ -1129,7 +1138,43 @@ class Settings(BaseModel):
         return max(self.max_compressed_bytes, self.max_inflated_bytes)
 
 
-def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
+# What most people set, in this order; all others are for a need that few have.
+BASIC = (
+    "bind_address",
+    "directory",
+    "submit_auth_keys_file",
+    "merge_auth_keys_file",
+    "default_service",
+    "metrics_open",
+    "root_path",
+    "keep_days",
+    "keep_megabytes",
+    "rollup_days",
+    "storage",
+    "catalog",
+    "workers",
+    "settings_file",
+)
+
+
+def given_variables(environment: Mapping[str, str]) -> dict[str, object]:
+    """Return the variables of an environment, and those that its settings file gives, which count for less.
+
+    The latter come first, with names in upper case. Raises SettingsInvalid.
+    """
+    path = {name.upper(): value for name, value in environment.items()}.get(_FILE)
+    if not path:
+        return dict(environment)
+    try:
+        in_file = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsInvalid(f"{_FILE}: {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsInvalid(f"{_FILE}: {path} isn't TOML: {error}") from error
+    return {f"{PREFIX}{name}".upper(): value for name, value in in_file.items()} | dict(environment)
+
+
+def unknown_variables(environment: Mapping[str, object]) -> dict[str, str]:
     """Return what to do about each variable of an environment that looks like a setting and is none, by name.
 
     A variable that Kubernetes makes for a service called pgof, or pgof-something, doesn't look like one.
@@ -1137,7 +1182,7 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     known = [f"{PREFIX}{name}".upper() for name in Settings.model_fields]
     unknown = {}
     for name in sorted(environment):
-        is_kubernetes = _OF_KUBERNETES.fullmatch(name) or environment[name].startswith(_LINKS)
+        is_kubernetes = _OF_KUBERNETES.fullmatch(name) or str(environment[name]).startswith(_LINKS)
         if name.upper().startswith(PREFIX) and name.upper() not in known and not is_kubernetes:
             near = get_close_matches(name.upper(), known, 1)
             unknown[name] = f"did you mean {near[0]}?" if near else "unset it"
@@ -1145,12 +1190,13 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_settings(*, takes_unknown: bool = False) -> Settings:
-    """Return the settings in the environment. Raises SettingsInvalid, which names the variables.
+    """Return the settings of the environment and its file. Raises SettingsInvalid, which names the variables.
 
     The case of letters in names of variables doesn't matter. An unknown variable is invalid as well, unless
     PGOF_UNKNOWN_SETTINGS allows it, or `takes_unknown`.
     """
-    variables = {name.upper(): value for name, value in os.environ.items()}
+    given_names = given_variables(os.environ)
+    variables = {name.upper(): value for name, value in given_names.items()}
     names = {name: f"{PREFIX}{name}".upper() for name in Settings.model_fields}
     given = {name: variables[variable] for name, variable in names.items() if variable in variables}
     try:
@@ -1161,7 +1207,7 @@ def read_settings(*, takes_unknown: bool = False) -> Settings:
     except ValidationError as error:
         faults = [f"{names[str(fault['loc'][0])]}: {fault['msg']}" for fault in error.errors()]
         raise SettingsInvalid("; ".join(faults)) from None
-    unknown = unknown_variables(os.environ)
+    unknown = unknown_variables(given_names)
     if unknown and settings.unknown_settings == "refuse" and not takes_unknown:
         faults = [f"{name} isn't a setting: {fix}" for name, fix in unknown.items()]
         raise SettingsInvalid("; ".join([*faults, "or set PGOF_UNKNOWN_SETTINGS=warn"]))

@@ -29,9 +29,9 @@ from pgo_collector.workers.bulk import require_dask
 _DIGEST = b"sha256:"
 
 
-def check_configuration(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the settings, which were read from this environment, and the files that they name."""
-    yield from _variables(settings, environment)
+def check_configuration(settings: Settings, variables: Mapping[str, object]) -> Iterator[Finding]:
+    """Check the settings, which were read from these variables, and the files that they name."""
+    yield from _variables(settings, variables)
     yield _keys("submit keys", settings.submit_auth_keys_file)
     yield _keys("merge keys", settings.merge_auth_keys_file)
     if settings.metrics_auth_keys_file is not None:
@@ -46,12 +46,12 @@ def check_configuration(settings: Settings, environment: Mapping[str, str]) -> I
     yield _bulk(settings)
 
 
-def _variables(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
+def _variables(settings: Settings, variables: Mapping[str, object]) -> Iterator[Finding]:
     state: State = "fails" if settings.unknown_settings == "refuse" else "warning"
-    for name, fix in unknown_variables(environment).items():
+    for name, fix in unknown_variables(variables).items():
         yield Finding("settings", state, f"{name} isn't a setting", fix)
     known = [f"{PREFIX}{name}".upper() for name in Settings.model_fields]
-    given = {name.upper() for name in environment}.intersection(known)
+    given = {name.upper() for name in variables}.intersection(known)
     yield Finding("settings", "ok", f"{len(given)} of {len(known)} are set")
 
 

@@ -1,5 +1,5 @@
 """The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `copy`, `expired`,
-`trace`, `reindex`.
+`trace`, `reindex`, `settings`.
 
 Every worker process imports this module, since it started the program. So each command imports what it needs
 where it runs.
@@ -12,13 +12,14 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from pprof_merge.streams import flush_standard_output, open_standard_streams, say
 
 from pgo_collector.errors import CannotStart, CatalogFails, CatalogUnreadable, StorageFails
 from pgo_collector.http.keys import Key, append_line, digest_of, new_key
 from pgo_collector.logs import set_up_logs
-from pgo_collector.settings import PREFIX, Settings, read_settings
+from pgo_collector.settings import BASIC, PREFIX, Settings, read_settings
 
 EXIT_INTERRUPTED = 130
 EXIT_FAILED = 2
@@ -29,11 +30,23 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pgo-collector",
         description="Collect the pprof profiles of a fleet, and merge them for builds and for people.",
-        epilog=_settings_help(),
+        epilog=_basic_settings(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser("serve", help="serve HTTP until SIGTERM or Ctrl-C")
+    parser.add_argument(
+        "--version",
+        action=_Version,
+        nargs=0,
+        help="print the version, and whether the merge engine is compiled or interpreted",
+    )
+    command = commands.add_parser(
+        "serve",
+        help="serve HTTP until SIGTERM or Ctrl-C",
+        description="Serve HTTP until SIGTERM or Ctrl-C.",
+        epilog=_basic_settings(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     command.set_defaults(run=_serve)
     keys = commands.add_parser("keys", help="make keys").add_subparsers(required=True, metavar="COMMAND")
     command = keys.add_parser("new", help="print a new key, and add it to a keys file")
@@ -81,6 +94,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_dask_commands(commands)
     command = commands.add_parser("reindex", help="rebuild the catalog from the blobs; stop the server first")
     command.set_defaults(run=_reindex)
+    command = commands.add_parser("settings", help="list all settings, with their defaults")
+    command.set_defaults(run=_list_settings)
     return parser
 
 
@@ -273,10 +288,35 @@ def _new_key(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
     say(f"fingerprint in logs: {key.fingerprint}")
 
 
-def _settings_help() -> str:
-    lines = ["settings, from the environment:"]
-    for name, field in Settings.model_fields.items():
+def _basic_settings() -> str:
+    shown = "\n".join(f"  {PREFIX}{name.upper():<22} {_in_short(name)}" for name in BASIC)
+    others = len(Settings.model_fields) - len(BASIC)
+    return (
+        f"settings that matter, from the environment:\n{shown}\n\n"
+        f"`pgo-collector settings` lists these and {others} more, with their defaults."
+    )
+
+
+def _in_short(name: str) -> str:
+    """Return the first sentence of a setting's help."""
+    return f"{Settings.model_fields[name].description}".partition(". ")[0].rstrip(".")
+
+
+def _list_settings(_: argparse.Namespace) -> None:
+    for name in (*BASIC, *(name for name in Settings.model_fields if name not in BASIC)):
+        field = Settings.model_fields[name]
         is_stated = field.default_factory is None and field.default is not None
         default = f" Default: {field.default}" if is_stated else ""
-        lines.append(f"  {PREFIX}{name.upper()}\n      {field.description}{default}")
-    return "\n".join(lines)
+        print(f"{PREFIX}{name.upper()}\n    {field.description}{default}")
+
+
+class _Version(argparse.Action):
+    """Prints the version and how the merge engine runs, and ends the command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version  # noqa: PLC0415 (see above)
+
+        from pprof_merge import ENGINE  # noqa: PLC0415
+
+        print(f"pgo-collector {version('pgo-collector')}, engine {ENGINE}")
+        parser.exit()

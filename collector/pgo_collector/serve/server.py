@@ -51,7 +51,7 @@ from pgo_collector.serve.listener import BACKLOG, Listener, address_of, grpc_lis
 from pgo_collector.serve.root_path import BelowRootPath
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.serve.traced import open_tracing
-from pgo_collector.settings import Settings
+from pgo_collector.settings import Settings, given_variables
 from pgo_collector.starting.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.starting.reconcile import Progress, Reconciliation
 from pgo_collector.starting.sealing import Sealing
@@ -262,7 +262,7 @@ def _log_findings(settings: Settings) -> None:
     """Log what `pgo-collector check` would find wrong with the configuration and the disk."""
     with closing(database_of(settings)) as database:
         sizes = stored_bytes(database)
-    for finding in (*check_configuration(settings, os.environ), check_disk(settings, sizes)):
+    for finding in (*check_configuration(settings, given_variables(os.environ)), check_disk(settings, sizes)):
         if finding.state != "ok":
             _log.warning("check found", **finding._asdict())
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import math
 import os
+import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from pgo_collector.command.cli import main
 from pgo_collector.errors import SettingsInvalid
-from pgo_collector.settings import Settings, read_settings, split_address
+from pgo_collector.settings import BASIC, Settings, read_settings, split_address
+from pprof_merge import ENGINE
 from pydantic import HttpUrl, ValidationError
 
 from tests.server import Server
@@ -78,6 +82,7 @@ TEXTS = {
     "otlp_sample_labels": "thread.id",
     "rollup_labels": "version,a%2Cb",
     "root_path": "/pgo",
+    "settings_file": Path(os.devnull),
     "source_links": "main=https://example.org/{version}/{path}#L{line}",
     "storage": "s3://bucket/a/prefix",
     "trace_otlp_url": HttpUrl("http://127.0.0.1:4318/v1/traces"),
@@ -240,7 +245,66 @@ def test_expired_profiles_are_listed_only_of_a_data_folder(
     assert "pgo-collector reindex" in capsys.readouterr().err
 
 
-def test_help_lists_every_setting(stopped: Server) -> None:
-    shown = stopped.run("--help").stdout
-    for name in Settings.model_fields:
-        assert f"PGOF_{name.upper()}" in shown
+def test_help_names_what_matters_and_how_to_see_all(stopped: Server) -> None:
+    assert len(BASIC) <= 15
+    for command in (("--help",), ("serve", "--help")):
+        shown = stopped.run(*command).stdout
+        assert [*re.findall(r"^  PGOF_(\w+)", shown, re.MULTILINE)] == [name.upper() for name in BASIC]
+        assert "`pgo-collector settings`" in shown
+    listed = stopped.run("settings").stdout
+    assert {*re.findall(r"^PGOF_(\w+)$", listed, re.MULTILINE)} == {*map(str.upper, Settings.model_fields)}
+
+
+def test_the_version_says_how_the_engine_runs(stopped: Server) -> None:
+    assert stopped.run("--version").stdout == f"pgo-collector {version('pgo-collector')}, engine {ENGINE}\n"
+
+
+@pytest.fixture
+def settings_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    file = tmp_path / "pgo-collector.toml"
+    monkeypatch.setenv("PGOF_SETTINGS_FILE", str(file))
+    return file
+
+
+def test_settings_may_come_from_a_file_and_the_environment_counts_for_more(
+    monkeypatch: pytest.MonkeyPatch, settings_file: Path
+) -> None:
+    settings_file.write_text("""
+bind_address = ":9000"
+workers = 3
+keep_days = inf
+keep_combined_days = 365
+metrics_open = true
+merge_auth_keys_file = "/keys/mérge"
+""")
+    monkeypatch.setenv("PGOF_BIND_ADDRESS", ":9001")
+    monkeypatch.setenv("pgof_workers", "4")
+    settings = read_settings()
+    assert (settings.bind_address, settings.workers) == (":9001", 4)
+    assert (settings.keep_days, settings.keep_combined_days, settings.metrics_open) == (math.inf, 365, True)
+    assert settings.merge_auth_keys_file == Path("/keys/mérge")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"keep_day = 5", "did you mean PGOF_KEEP_DAYS?"),
+        (b"keep_days = -1", "PGOF_KEEP_DAYS: Input should be greater than 0"),
+        (b"bind_address = 8080", "PGOF_BIND_ADDRESS: Input should be a valid string"),
+        (b"[keep_days]\nx = 1", "PGOF_KEEP_DAYS: Input should be a valid number"),
+        (b"keep_days: 5", "isn't TOML: "),
+        (b"keep_days = 5\xff", "isn't TOML: "),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_settings_file_that_cannot_be_used_is_refused(
+    settings_file: Path, text: bytes | None, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        settings_file.write_bytes(text)
+    with pytest.raises(SettingsInvalid) as raised:
+        read_settings()
+    assert message in str(raised.value)
+    assert main(["check"]) in {1, 2}
+    shown = capsys.readouterr()
+    assert message in shown.out + shown.err
