@@ -43,6 +43,11 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+def open_selection(page: Page) -> None:
+    """Open what selects the profiles of a page of a service; it is closed at first."""
+    page.locator(".selected > summary").click()
+
+
 @dataclass
 class Person:
     """A signed-in user with a window.

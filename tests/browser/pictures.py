@@ -16,22 +16,22 @@ WIDTHS = {"desktop": 1180, "phone": 390}
 # Theme, width, height in pixels, scroll position in pixels, and path.
 Pictures = dict[str, tuple[Theme, str, int, int, str]]
 PICTURES: Pictures = {
-    "flame": ("light", "desktop", 1150, 0, f"{SERVICE}?labels=version%3D1.5.0"),
+    "flame": ("light", "desktop", 860, 0, f"{SERVICE}?labels=version%3D1.5.0"),
     "labels": ("light", "desktop", 700, 0, f"{SERVICE}/top?choose=instance&labels=instance%3Dweb-1%7Cweb-2"),
-    "search": ("dark", "desktop", 600, 470, "/ui/services/compiler?search=regalloc"),
+    "search": ("dark", "desktop", 600, 130, "/ui/services/compiler?search=regalloc"),
     "diff": (
         "dark",
         "desktop",
         760,
-        700,
+        430,
         f"{SERVICE}/diff?labels=version%3D1.5.0&base_labels=version%3D1.4.2",
     ),
-    "function": ("light", "desktop", 900, 560, f"{SERVICE}/function?function=compress/flate.NewWriter"),
-    "memory": ("dark", "desktop", 860, 0, "/ui/services/cached?type=heap&sample_type=alloc_space"),
-    "series": ("light", "desktop", 640, 580, f"{SERVICE}/series?function=runtime.mallocgc"),
-    "latency": ("light", "desktop", 860, 520, "/ui/services/db/latency?type=offcpu"),
-    "build": ("light", "desktop", 760, 520, f"{SERVICE}/build"),
-    "phone": ("dark", "phone", 760, 760, SERVICE),
+    "function": ("light", "desktop", 900, 240, f"{SERVICE}/function?function=compress/flate.NewWriter"),
+    "memory": ("dark", "desktop", 640, 0, "/ui/services/cached?type=heap&sample_type=alloc_space"),
+    "series": ("light", "desktop", 640, 260, f"{SERVICE}/series?function=runtime.mallocgc"),
+    "latency": ("light", "desktop", 860, 210, "/ui/services/db/latency?type=offcpu"),
+    "build": ("light", "desktop", 760, 180, f"{SERVICE}/build"),
+    "phone": ("dark", "phone", 844, 0, SERVICE),
 }
 # Without the compiler's profile, whose one day is higher than all others.
 FLEET: Pictures = {
@@ -39,12 +39,12 @@ FLEET: Pictures = {
     "services": ("light", "desktop", 400, 100_000, "/ui/"),
 }
 POSTGRES: Pictures = {
-    "postgres": ("light", "desktop", 640, 420, "/ui/services/postgres?labels=protocol%3Dsimple"),
+    "postgres": ("light", "desktop", 640, 90, "/ui/services/postgres?labels=protocol%3Dsimple"),
     "postgres-diff": (
         "light",
         "desktop",
         680,
-        640,
+        400,
         "/ui/services/postgres/diff?labels=protocol%3Dprepared&base_labels=protocol%3Dsimple",
     ),
 }

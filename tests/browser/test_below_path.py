@@ -13,7 +13,7 @@ import pytest
 from pgo_collector.ui.rendering import has_speedscope
 from playwright.sync_api import Browser, Page, Response, expect
 
-from tests.browser.chromium import Person
+from tests.browser.chromium import Person, open_selection
 from tests.interop.nginx_process import nginx_below_path
 from tests.merge.stacked import stacked
 from tests.server import Server
@@ -87,6 +87,7 @@ def test_people_see_stay_and_leave(page: Page, below: Below) -> None:
     assert b"<svg" in drawn.value.path().read_bytes()
 
     # A form whose answer leads to another page.
+    open_selection(page)
     page.get_by_text("Choose labels").click()
     page.locator("#choose").select_option("version")
     page.get_by_role("button", name="List values").click()

@@ -13,7 +13,7 @@ from pgo_collector.traces.spans import PARTS
 from pgo_collector.ui.rendering import has_speedscope
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.chromium import WIDTHS, Person, Theme
+from tests.browser.chromium import WIDTHS, Person, Theme, open_selection
 from tests.collector.recorded_traces import SUBMIT, hostile_trace
 from tests.collector.ui.test_live import collector, target
 from tests.faults.stacks import profile_of
@@ -113,6 +113,27 @@ def test_the_form_to_sign_in_is_without_faults(browser: Browser, server: Server,
         person.page.keyboard.type("wrong")
         person.page.keyboard.press("Enter")
         expect(person.page.get_by_role("alert")).to_have_text("This is not a merge key.")
+
+
+@pytest.mark.parametrize(("width", "height", "highest"), [(1400, 900, 330), (390, 844, 500)])
+def test_the_graph_comes_first(person: Person, width: int, height: int, highest: int) -> None:
+    """For eyes, and for the keyboard: the first link skips to it."""
+    page = person.page
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto(SERVICE)
+    box = page.locator(".flame > svg").bounding_box()
+    assert box is not None
+    assert box["y"] < highest
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#graph")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.locator(f"{CALLS}:focus")).to_have_attribute("aria-label", re.compile("^all\n"))
+    page.locator(".selected > summary").click()
+    expect(page.locator("#type")).to_be_visible()
+    page.get_by_role("link", name="Package", exact=True).click()
+    expect(page.get_by_role("link", name="Package", exact=True)).to_have_attribute("aria-current", "true")
+    expect(page.locator("#type")).to_be_visible()  # what was open stays so
 
 
 def test_from_the_services_to_a_call(person: Person) -> None:
@@ -303,6 +324,7 @@ def test_the_table_is_sorted_in_place(person: Person) -> None:
 def test_what_is_selected_goes_along(person: Person) -> None:
     page = person.page
     page.goto(SERVICE)
+    open_selection(page)
     page.locator("#labels").fill("version=1.5.0")
     page.locator("#from").fill("2020-01-01")
     page.locator("#to").fill("2040-01-01")
@@ -318,6 +340,7 @@ def test_what_is_selected_goes_along(person: Person) -> None:
     for tab in ("Top", "Difference", "Over time", "Build", "Flame graph"):
         page.get_by_role("link", name=tab, exact=True).click()
         expect(page.locator("#labels")).to_have_value("version=1.5.0")
+    open_selection(page)
     page.locator("#to").fill("2020-02-01")
     with page.expect_response(lambda answer: "2020-02-01" in answer.url) as answered:
         page.get_by_role("button", name="Show").click()

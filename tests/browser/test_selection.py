@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.chromium import WIDTHS, Person
+from tests.browser.chromium import WIDTHS, Person, open_selection
 from tests.server import Server
 
 pytestmark = pytest.mark.system
@@ -28,6 +28,7 @@ def test_several_values_are_chosen_and_excluded(
     with Person.of(browser, server, width=width, java_script_enabled=has_scripts) as person:
         page = person.page
         page.goto(f"{SERVICE}/top?by=package&last=30d")
+        open_selection(page)
         page.get_by_text("Choose labels").click()
         page.locator("#choose").select_option("instance")
         page.get_by_role("button", name="List values").click()
@@ -42,6 +43,7 @@ def test_several_values_are_chosen_and_excluded(
         page.get_by_role("link", name="Exclude instead: instance").click()
         expect(page.locator(".conditions")).to_contain_text("instance is not web-1 or web-3")
         expect(page.locator(".facts")).to_contain_text("Hosts3")
+        open_selection(page)
         page.get_by_text("The same on /v1").click()
         expect(page.locator(".query pre")).to_contain_text("labels=instance%21%3Dweb-1%7Cweb-3")
         page.get_by_role("link", name="Remove the condition on instance").click()
@@ -145,6 +147,7 @@ def test_a_time_is_selected_without_javascript(browser: Browser, server: Server,
         expect(page.locator(".marks")).to_contain_text("version 1.5.0")
         page.get_by_role("link", name="week", exact=True).click()
         assert query(page)["last"] == ["7d"]
+        open_selection(page)
         page.locator("#last").select_option("")
         page.locator("#from").fill("2020-01-01")
         page.get_by_role("button", name="Show").first.click()

@@ -25,6 +25,10 @@ async function swap(url, { push = true, focus = () => null } = {}) {
     return;
   }
   document.title = page.title;
+  for (const { className } of main().querySelectorAll("details[open]")) {
+    const same = className && found.querySelector(`details.${className}`);
+    if (same) same.open = true;
+  }
   main().replaceWith(document.adoptNode(found));
   if (push) history.pushState(null, "", url);
   enhance();
@@ -32,7 +36,9 @@ async function swap(url, { push = true, focus = () => null } = {}) {
   if (target !== false) (target ?? main()).focus({ preventScroll: true });
 }
 
-addEventListener("popstate", () => swap(location.href, { push: false }));
+addEventListener("popstate", () => {
+  if (!location.hash) swap(location.href, { push: false }); // else a link within the page was followed
+});
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a");
