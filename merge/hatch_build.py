@@ -40,6 +40,12 @@ class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
         build_data.update(pure_python=False, infer_tag=True, artifacts=["pprof_merge/_compiled/**/*.so"])
 
 
+def is_compiled() -> bool:
+    """Return whether the engine of these sources is there, compiled."""
+    named = _compiled()
+    return (Path(named.folder()) / f"{named.SHARED}.so").exists()
+
+
 def compile_engine() -> Path:
     """Compile the engine unless that is done; return the folder of its modules.
 
@@ -47,7 +53,7 @@ def compile_engine() -> Path:
     """
     named = _compiled()
     folder = Path(named.folder())
-    if (folder / f"{named.SHARED}.so").exists():
+    if is_compiled():
         return folder
     with tempfile.TemporaryDirectory() as temporary:
         tree = Path(temporary)
@@ -123,7 +129,10 @@ def main() -> None:
         _build_here()
         return
     try:
-        compile_engine()
+        if not is_compiled():
+            print("Compiling the merge engine, which takes half a minute; what starts meanwhile is slower")
+            compile_engine()
+            print("The merge engine is compiled, for what starts from now on")
     except (ImportError, OSError, subprocess.CalledProcessError) as reason:
         print(
             "The engine is not compiled, and runs some thirty times slower; gcc and Python's headers are"
