@@ -1,4 +1,4 @@
-"""Settings for all tests: how hypothesis runs, which kill points are drawn, which signals programs get."""
+"""Settings for all tests: how hypothesis runs, which cases are drawn, which signals programs get."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import signal
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -49,10 +50,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    help_ = "draws the operations on disk at which servers are killed; by default another one each time"
+    help_ = "draws kill points, and the cases of `--cases drawn`; by default another one each time"
     parser.addoption("--kill-seed", type=int, default=secrets.randbelow(1 << 32), help=help_)
-    help_ = "the operations on disk at which exhaustive tests kill servers: all, or a drawn one of each kind"
-    parser.addoption("--kill-points", choices=["all", "kinds"], default="all", help=help_)
+    help_ = "of kill points, tests marked `alike`, and repeats on another storage: all, or a drawn few"
+    parser.addoption("--cases", choices=["all", "drawn"], default="all", help=help_)
     help_ = "where collectors have their blobs"
     parser.addoption("--storage", choices=["folder", "s3", "azure"], default="folder", help=help_)
     help_ = "where collectors have their catalogs"
@@ -60,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    options = ("kill_seed", "kill_points", "storage", "catalog")
+    options = ("kill_seed", "cases", "storage", "catalog")
     return " ".join(f"--{name.replace('_', '-')}={config.getoption(name)}" for name in options)
 
 
@@ -116,8 +117,44 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return bool(item.get_closest_marker("shared") or (of_folder and bucket) or (of_file and postgresql))
 
     left_out = {item for item in items if is_left_out(item)}
+    if config.getoption("cases") == "drawn":
+        left_out |= _not_drawn([item for item in items if item not in left_out], config)
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = _long_first([item for item in items if item not in left_out], config)
+
+
+_OF_STORES = frozenset({"backups", "blobs", "catalog", "starting", "store", "upkeep"})
+
+
+def _not_drawn(items: Sequence[pytest.Item], config: pytest.Config) -> set[pytest.Item]:
+    """Return what a run with `--cases drawn` leaves out.
+
+    Of the cases of a test marked `alike(n)`, n are drawn. On another storage or catalog, a third of the
+    modules is drawn whose rooms know neither: without these options, all of them run.
+    """
+    alike: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("alike"):
+            alike.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for test, cases in alike.items():
+        (count,) = next(cases[0].iter_markers("alike")).args
+        left_out.update(_draw(config, test).sample(cases, max(0, len(cases) - count)))
+    if config.getoption("storage") != "folder" or config.getoption("catalog") != "sqlite":
+        others = sorted({item.path for item in items if not _is_of_a_store(item)})
+        drawn = {*_draw(config, "stores").sample(others, -(-len(others) // 3))}
+        left_out.update(item for item in items if not _is_of_a_store(item) and item.path not in drawn)
+    return left_out
+
+
+def _draw(config: pytest.Config, what: str) -> Random:
+    return Random(f"{config.getoption('kill_seed')} {what}")  # noqa: S311 - nothing secret
+
+
+def _is_of_a_store(item: pytest.Item) -> bool:
+    """Return whether a test is of a room that uses a storage or a catalog, or of what only some have."""
+    is_marked = any(map(item.get_closest_marker, ("bucket", "shared")))
+    return is_marked or not _OF_STORES.isdisjoint(item.path.parts) or item.path.name == "test_model.py"
 
 
 def _long_first(items: Sequence[pytest.Item], config: pytest.Config) -> list[pytest.Item]:

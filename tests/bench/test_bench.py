@@ -1,14 +1,13 @@
-"""The benchmark suite on few profiles: it runs, writes what it measured, and keeps the rest of the report.
-
-Takes a minute: it builds Go's side, runs each program at least once for every row, and starts collectors.
-"""
+"""The benchmark suite on few profiles: it runs, writes what it measured, and keeps the rest of the report."""
 
 from __future__ import annotations
 
 import gzip
+import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from pprof_proto.profile_pb2 import Profile
@@ -20,6 +19,7 @@ from tests.bench.run import GROUPS
 from tests.interop.postgres_cluster import MISSING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -32,115 +32,101 @@ def parsed(file: Path) -> Profile:
     return Profile.FromString(gzip.decompress(file.read_bytes()))
 
 
+class Written(NamedTuple):
+    """Titles that a group writes if counts are divided by a scale, and pieces of text, each this often."""
+
+    titles: tuple[str, ...]
+    pieces: Mapping[str, int] = MappingProxyType({})
+    scale: int = 2000
+
+
+_UNSIGNED = ("not configured", "unsigned", "with a bad signature")
+_PROFILERS = ("bcc", "perf", "bpftrace")
+WRITTEN = {
+    "cold": Written(
+        ("Cold: whole processes", "Cold: whole processes, Go's as it is typed", "Cold: in one process"),
+        {"| 2,000, 2 processes |": 2},
+    ),
+    "warm": Written(("Warm",)),
+    "submit": Written(("One submit",)),
+    "memory": Written(("Memory",)),
+    "http_submit": Written(("Submits over HTTP",)),
+    "push": Written(("Push",)),
+    "http": Written(("Merges over HTTP", "Restarts", "Memory of a collector"), {"| SIG": 3}),
+    "bulk": Written(("Bulk reads",)),
+    "several": Written(("Several collectors",)),
+    "traces": Written(
+        ("Traces",),
+        # A submit, a kept merge, a merge, and the gate, through which no others come.
+        {f"\n| {case} |": 4 for case in _UNSIGNED}
+        | {f"\n| signed, {parts} parts |": 3 for parts in ("all", "no")},
+    ),
+    "pages": Written(("Pages", "Pages of a service with many profiles")),
+    "client": Written(("The client in a program",)),
+    "scrape": Written(("Scraping a fleet",)),
+    "catalog": Written(
+        ("A catalog of a million profiles", "A catalog of ten million profiles in PostgreSQL"),
+        {"\n| their fingerprint, ": 2, "\n| blobs, of ": 1, "\n| profiles, of ": 1},
+    ),
+    "compute": Written(
+        (
+            "The compute profiler: what it costs PostgreSQL",
+            "The compute profiler: what a profile takes",
+            "The Python profiler: what it costs a program",
+        ),
+        {
+            f"\n| {profiler}{load} | ": 1
+            for profiler in _PROFILERS
+            for load in ("", ", pgbench -S", ", nginx under wrk")
+        }
+        | {f"\n| {program} | ≤ 1.02 | ": 1 for program in ("threads", "extensions", "asyncio")},
+    ),
+    "latency": Written(
+        (
+            "Latency trackers: what they cost PostgreSQL",
+            "Latency trackers in a flood",
+            "Latency in a Python program",
+        ),
+        {f"\n| {name} | ": 1 for name in ("offcpu", "network", "all trackers", "perf trace", "takes", "bcc")},
+    ),
+    "symbols": Written(
+        ("Names of functions",),
+        {"| addresses of 2,500 with other frames than llvm-symbolizer has | 0 | 0 |": 1},
+        scale=40,
+    ),
+}
+_POSTGRES = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+_NEEDED = {
+    "catalog": (pytest.mark.system, _POSTGRES),
+    "compute": (pytest.mark.system("nginx", "wrk"), _POSTGRES),
+    "latency": (pytest.mark.system, _POSTGRES),
+    "symbols": (pytest.mark.system("clang++", "objcopy", "llvm-symbolizer"),),
+}
+
+
+def test_each_group_has_what_it_writes() -> None:
+    assert {*GROUPS} - {*WRITTEN} == {"hostile", "floods"}
+
+
 @pytest.mark.exhaustive
-@pytest.mark.long
-def test_groups_write_their_tables(tmp_path: Path) -> None:
-    written = tmp_path / "benchmarks.md"
-    written.write_text("# Benchmarks\n\n## Warm\n\nof another day\n\n## Another\n\nkept\n")
-    apart = {"catalog", "compute", "latency", "hostile", "floods", "symbols"}
-    groups = [group for group in GROUPS if group not in apart]
-    run("--scale", "2000", "--report", written, *groups).check_returncode()
+@pytest.mark.alike(3)
+@pytest.mark.parametrize("group", [pytest.param(of, marks=_NEEDED.get(of, ())) for of in WRITTEN])
+def test_a_group_writes_its_tables(group: str, tmp_path: Path) -> None:
+    """Takes up to a minute where it starts each profiler or tracker on a PostgreSQL."""
+    expected, written = WRITTEN[group], tmp_path / "benchmarks.md"
+    run("--scale", str(expected.scale), "--report", written, group).check_returncode()
     text = written.read_text()
-    assert "of another day" not in text
-    assert "## Another\n\nkept" in text
-    titles = [line for line in text.splitlines() if line.startswith("## ")]
-    assert titles == [
-        "## Warm",
-        "## Another",
-        "## Cold: whole processes",
-        "## Cold: whole processes, Go's as it is typed",
-        "## Cold: in one process",
-        "## One submit",
-        "## Memory",
-        "## Submits over HTTP",
-        "## Push",
-        "## Merges over HTTP",
-        "## Restarts",
-        "## Memory of a collector",
-        "## Bulk reads",
-        "## Several collectors",
-        "## Traces",
-        "## Pages",
-        "## Pages of a service with many profiles",
-        "## The client in a program",
-        "## Scraping a fleet",
-    ]
-    assert text.count("| 2,000, 2 processes |") == 2
-    assert text.count("| real") == 9
-    assert text.count("| SIG") == 3
-    for case in ("not configured", "unsigned", "with a bad signature"):
-        assert text.count(f"\n| {case} |") == 4  # a submit, a kept merge, a merge, and the gate
-    for case in ("signed, all parts", "signed, no parts"):
-        assert text.count(f"\n| {case} |") == 3
+    assert tuple(re.findall("^## (.*)", text, re.MULTILINE)) == expected.titles
+    assert {piece: text.count(piece) for piece in expected.pieces} == expected.pieces
 
 
 @pytest.mark.exhaustive
-@pytest.mark.system
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
-def test_catalogs_are_measured(tmp_path: Path) -> None:
-    written = tmp_path / "benchmarks.md"
-    run("--scale", "2000", "--report", written, "catalog").check_returncode()
-    text = written.read_text()
-    assert text.count("\n| their fingerprint, ") == 2
-    for name in (
-        "## A catalog of a million",
-        "## A catalog of ten million",
-        "| blobs, of ",
-        "| profiles, of ",
-    ):
-        assert text.count(f"\n{name}") == 1
-
-
-@pytest.mark.exhaustive
-@pytest.mark.system("clang++", "objcopy", "llvm-symbolizer")
-def test_names_are_measured(tmp_path: Path) -> None:
-    written = tmp_path / "benchmarks.md"
-    run("--scale", "40", "--report", written, "symbols").check_returncode()
-    text = written.read_text()
-    assert "## Names of functions" in text
-    assert "| addresses of 2,500 with other frames than llvm-symbolizer has | 0 | 0 |" in text
-
-
-@pytest.mark.exhaustive
-@pytest.mark.long
 def test_floods_are_measured(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     run("--scale", "100", "--report", written, "floods").check_returncode()
     text = written.read_text()
     assert "## Floods" in text
     assert all(row.endswith(" 0 |") or " 0 of " in row for row in text.splitlines() if "half-sent" in row)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.system("nginx", "wrk")
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
-@pytest.mark.long
-def test_the_compute_profiler_is_measured_beside_the_bare_tools(tmp_path: Path) -> None:
-    """Takes a minute: it starts each profiler and each bare tool on a PostgreSQL, and some compile first."""
-    written = tmp_path / "benchmarks.md"
-    run("--scale", "2000", "--report", written, "compute").check_returncode()
-    text = written.read_text()
-    for profiler in ("bcc", "perf", "bpftrace"):
-        assert text.count(f"\n| {profiler} | ") == 1
-        assert text.count(f"\n| {profiler}, pgbench -S | ") == 1
-        assert text.count(f"\n| {profiler}, nginx under wrk | ") == 1
-    for program in ("threads", "extensions", "asyncio"):
-        assert text.count(f"\n| {program} | ≤ 1.02 | ") == 1
-
-
-@pytest.mark.exhaustive
-@pytest.mark.system
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
-@pytest.mark.long
-def test_latency_trackers_are_measured_beside_perf(tmp_path: Path) -> None:
-    """Takes a minute: it starts each tracker twice on a PostgreSQL, and each compiles first."""
-    written = tmp_path / "benchmarks.md"
-    run("--scale", "2000", "--report", written, "latency").check_returncode()
-    text = written.read_text()
-    for name in ("offcpu", "network", "all trackers", "perf trace", "takes"):
-        assert text.count(f"\n| {name} | ") == 1
-    assert "## Latency trackers in a flood" in text
-    assert text.count("\n| bcc | ") == 1
 
 
 def test_what_fails_is_said_and_leaves_the_report_alone(tmp_path: Path) -> None:

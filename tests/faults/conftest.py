@@ -34,7 +34,7 @@ def killable(library: Path) -> Iterator[KillableZygote]:
 def sample(request: pytest.FixtureRequest) -> Sample:
     """Where it strikes: each test draws other points from the seed of the run."""
     many = request.param == "many"
-    if many and request.config.getoption("kill_points") == "all":
+    if many and request.config.getoption("cases") == "all":
         return All()
     seed = f"{request.config.getoption('kill_seed')} {request.node.name}"
     return Kinds(seed) if many else Some(seed)

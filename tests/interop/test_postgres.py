@@ -43,7 +43,10 @@ def agent(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterato
         yield agent
 
 
-@pytest.fixture(scope="module", params=["bcc", "perf", "bpftrace"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(of, marks=pytest.mark.alike(1)) for of in ("bcc", "perf", "bpftrace")],
+)
 def profiler(request: pytest.FixtureRequest) -> str:
     """One that works here, as requests call it."""
     working(backends()[request.param])

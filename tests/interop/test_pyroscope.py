@@ -98,6 +98,7 @@ def test_a_python_program_pushes_its_profiles(tmp_path: Path, version: str, path
 
 
 @pytest.mark.system
+@pytest.mark.alike(1)
 @pytest.mark.parametrize("package", ["@pyroscope/nodejs", "pyroscope-nodejs-0.4"])
 def test_a_node_program_pushes_its_profiles(tmp_path: Path, package: str) -> None:
     folder = installed("pyroscope-nodejs")
@@ -125,6 +126,7 @@ def test_a_node_program_pushes_its_profiles(tmp_path: Path, package: str) -> Non
 
 @pytest.mark.system
 @pytest.mark.exhaustive
+@pytest.mark.alike(1)
 @pytest.mark.parametrize(
     ("version", "path"), [("0.8.7", "/ingest"), ("1.4.0", "/push.v1.PusherService/Push")]
 )
@@ -154,6 +156,7 @@ def test_a_python_program_outlives_a_wrong_key_a_500_and_an_outage(
 
 @pytest.mark.system
 @pytest.mark.exhaustive
+@pytest.mark.alike(1)
 @pytest.mark.parametrize("package", ["@pyroscope/nodejs", "pyroscope-nodejs-0.4"])
 def test_a_node_program_outlives_a_wrong_key_a_500_and_an_outage(tmp_path: Path, package: str) -> None:
     """Takes over 20 s. What the client sends in vain it drops; it tells only those who debug it."""

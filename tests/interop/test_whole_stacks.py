@@ -165,6 +165,7 @@ def with_needs(program: str) -> object:
     return pytest.param(program, marks=marks)
 
 
+@pytest.mark.alike(2)
 @pytest.mark.parametrize("program", [*map(with_needs, PROGRAMS)])
 def test_stacks_are_those_of_perf_frame_by_frame(program: str, tmp_path: Path) -> None:
     """Read what perf has recorded once with the agent, and with perf and its own unwinder."""
@@ -216,7 +217,9 @@ def places_of(stack: Stack, more: int = 0) -> Places:
     )
 
 
-@pytest.fixture(scope="module", params=["perf", "bcc"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(of, marks=pytest.mark.alike(1)) for of in ("perf", "bcc")]
+)
 def backend(request: pytest.FixtureRequest) -> Backend:
     return working(backends()[request.param])
 

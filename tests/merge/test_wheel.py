@@ -53,6 +53,7 @@ def pip(programs: Path, *arguments: str | Path, **variables: str) -> None:
     run(*command, "--disable-pip-version-check", *arguments, cwd=programs.parent.parent, **variables)
 
 
+@pytest.mark.alike(1)
 @pytest.mark.parametrize("python", interpreters())
 def test_the_wheel_is_compiled_and_merges(python: str, profiles: Path, tmp_path: Path) -> None:
     """Build, install and run the wheel: two environments and a compilation take minutes on a busy machine."""

@@ -52,7 +52,7 @@ AS_NOBODY = (
 needs_root = pytest.mark.system("root")
 
 
-@pytest.fixture(scope="module", params=[*backends()])
+@pytest.fixture(scope="module", params=[pytest.param(of, marks=pytest.mark.alike(1)) for of in backends()])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """A profiler; bcc compiles once for all tests that don't end it."""
     with KeptBcc() as kept:

@@ -57,7 +57,7 @@ _AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups
 pytestmark = pytest.mark.system("root")
 
 
-@pytest.fixture(scope="module", params=[*backends()])
+@pytest.fixture(scope="module", params=[pytest.param(of, marks=pytest.mark.alike(1)) for of in backends()])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """A profiler; programs of one name share what bcc has compiled."""
     with KeptBcc() as kept:

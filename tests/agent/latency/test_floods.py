@@ -19,7 +19,7 @@ _SECONDS = 5.0
 pytestmark = needs_gcc
 
 
-@pytest.fixture(params=[*tracker_backends()])
+@pytest.fixture(params=[pytest.param(of, marks=pytest.mark.alike(1)) for of in tracker_backends()])
 def backend(request: pytest.FixtureRequest) -> TrackerBackend:
     needs_tracker("syscall", request.param)
     return tracker_backends()[request.param]

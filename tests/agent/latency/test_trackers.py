@@ -315,6 +315,7 @@ def test_a_control_group_is_that_of_proc_or_its_folder(binary: Path, cgroup: Pat
                 assert {sample.labels["pid"] for sample in found} == {inside.pid}
 
 
+@pytest.mark.alike(1)
 @pytest.mark.parametrize("backend", tracker_backends().values(), ids=lambda backend: backend.name)
 def test_a_wait_right_before_a_process_ends_has_its_stack_or_is_counted(
     binary: Path, backend: TrackerBackend

@@ -54,6 +54,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 @needs_gcc
+@pytest.mark.alike(1)
 @pytest.mark.parametrize("name", IN_REQUESTS)
 def test_a_profile_by_each_profiler(agent: Serving, program: subprocess.Popen[bytes], name: str) -> None:
     working(backends()[name])
@@ -178,6 +179,7 @@ def test_other_paths_and_methods_are_not_there(agent: Serving) -> None:
 
 
 @needs_gcc
+@pytest.mark.alike(1)
 @pytest.mark.parametrize("name", IN_REQUESTS)
 @pytest.mark.usefixtures("program")
 def test_while_one_runs_another_is_409_and_delete_ends_it(agent: Serving, name: str) -> None:
@@ -293,6 +295,7 @@ def scheduled(
 
 
 @needs_gcc
+@pytest.mark.alike(1)
 @pytest.mark.parametrize(
     ("name", "ending"), [("perf", signal.SIGTERM), ("perf", signal.SIGINT), ("bcc", signal.SIGTERM)]
 )
