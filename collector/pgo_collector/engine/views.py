@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from pprof_merge import Budget, Header, Profile, ValueType
 from pprof_merge.analysis import (
+    MOST_GROUPS,
     NAMES_OF_FRAMES,
     FlameGraph,
     FlameView,
@@ -24,6 +25,9 @@ from pprof_merge.analysis import (
     count_samples,
     default_column,
     focus_latency,
+    group_name,
+    group_samples,
+    others_name,
     shown_name,
     totals_of,
     with_trimmed_paths,
@@ -166,11 +170,13 @@ class StackReading(NamedTuple):
     """The stacks of a flame graph, and how it reads them.
 
     `by` says what its calls stand for; if recursion `is_collapsed`, a name that calls itself is one call.
+    With a `group`, the key of a label, the first call of each stack is a value of it.
     """
 
     focus: Focus = USUAL
     by: Grouping = "function"
     is_collapsed: bool = False
+    group: str = ""
 
     def stacks(self, merged: _Merged, budget: Budget) -> WeighedStacks:
         """Return the stacks of a merge. Raises OutputTooLarge."""
@@ -293,13 +299,11 @@ def weigh_blobs(chosen: ChosenBlobs, reading: StackReading, part: Path, budget: 
     process. Raises AnswerTooLarge or OSError.
     """
     shown = read_view_inputs(chosen, column_called(reading.focus.sample_type))
-    merged = _merged(shown, reading.focus)
-    if merged is None:
+    weighed = _weighed(shown, reading, budget)
+    if weighed is None:
         return StacksResult(None, 0, shown.left_out)
-    with refuse_too_large(_FLAME_GRAPH):
-        stacks = reading.stacks(merged, budget)
-    write_pieces(part, map(bytes, pack(stacks)))
-    return StacksResult(merged.sample_type, shown.profiles, shown.left_out, shown.basis)
+    write_pieces(part, map(bytes, pack(weighed.stacks)))
+    return StacksResult(weighed.sample_types[weighed.column], shown.profiles, shown.left_out, shown.basis)
 
 
 @trim_after
@@ -312,25 +316,86 @@ def draw_blobs(
     Raises AnswerTooLarge or OSError.
     """
     shown = read_view_inputs(chosen, column_called(reading.focus.sample_type))
-    merged = _merged(shown, reading.focus)
-    if merged is None:
+    weighed = _weighed(shown, reading, budget)
+    if weighed is None:
         return FlameGraphResult(None, None, 0, 0, shown.left_out)
     with refuse_too_large(_FLAME_GRAPH):
-        stacks = reading.stacks(merged, budget)
-        if base is not None:
-            stacks = stacks.beside(read_stacks(base), budget)
+        stacks = weighed.stacks if base is None else weighed.stacks.beside(read_stacks(base), budget)
         graph = FlameGraph.of(stacks, view)
         server_budget(budget).check(sum(map(len, {*graph.names})), _ADVICE)
     return FlameGraphResult(
-        merged.sample_type,
+        weighed.sample_types[weighed.column],
         graph,
         shown.profiles,
-        merged.whole,
+        weighed.whole,
         shown.left_out,
-        merged.sample_types,
+        weighed.sample_types,
         shown.basis,
-        unnamed_value(merged.profile, merged.column),
+        weighed.unnamed,
     )
+
+
+class _Weighed(NamedTuple):
+    """The stacks of a view, and what they measure: the type in the `column` of all sample types.
+
+    `whole` and `unnamed` are as in FlameGraphResult.
+    """
+
+    stacks: WeighedStacks
+    sample_types: tuple[ValueType, ...]
+    column: int
+    whole: int
+    unnamed: int
+
+
+def _weighed(shown: ViewInputs, reading: StackReading, budget: Budget) -> _Weighed | None:
+    """Return the stacks of a view, in groups if they are asked for; None if there are none.
+
+    Profiles are merged for each value of the group's label if it is one of their series; else samples are
+    grouped by their own labels. Raises AnswerTooLarge.
+    """
+    groups, key = _groups(shown, reading.group), reading.group
+    parts: list[_Weighed] = []
+    for name, part in groups.items():
+        merged = _merged(part, reading.focus)
+        if merged is None:
+            continue
+        with refuse_too_large(_FLAME_GRAPH):
+            stacks = reading.stacks(merged, budget)
+            if name:
+                stacks = stacks.below([name], np.zeros(len(stacks.values), np.int64))
+            elif key:
+                stacks = stacks.below(*group_samples(merged.profile, key, merged.column))
+        unnamed = unnamed_value(merged.profile, merged.column)
+        parts.append(_Weighed(stacks, merged.sample_types, merged.column, merged.whole, unnamed))
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    with refuse_too_large(_FLAME_GRAPH):
+        joined = WeighedStacks.joined([part.stacks for part in parts], budget)
+    whole, unnamed = sum(part.whole for part in parts), sum(part.unnamed for part in parts)
+    return parts[0]._replace(stacks=joined, whole=whole, unnamed=unnamed)
+
+
+def _groups(shown: ViewInputs, key: str) -> dict[str, ViewInputs]:
+    """Return a part of a view for each value of a label of its series, by the name of the group.
+
+    Without a group, or if no series has the label, there is one part, without a name. The values with the
+    most profiles have groups of their own.
+    """
+    blobs = shown.inputs.blobs
+    values = [dict(series.labels).get(key, "") for series in blobs.series] if key else []
+    if not any(values):
+        return {"": shown}
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    value_of = np.array([numbers[value] for value in values], np.int64)[blobs.series_numbers]
+    counts = np.bincount(value_of, minlength=len(numbers))
+    usual = np.argsort(-counts, kind="stable")
+    own = usual if len(numbers) <= MOST_GROUPS else usual[: MOST_GROUPS - 1]
+    texts = [*numbers]
+    groups = {group_name(key, texts[number]): shown.take(value_of == number) for number in own.tolist()}
+    if len(own) < len(numbers):
+        groups[others_name(key)] = shown.take(~np.isin(value_of, own))
+    return groups
 
 
 def _around(merged: _Merged, name: str, focus: Focus, view: FlameView, budget: Budget) -> Around:

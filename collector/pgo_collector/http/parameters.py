@@ -73,6 +73,10 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
             " as `go tool pprof -trim_path` does."
         )),
         "recursion": (_choice("keep", "collapse"), "`collapse`: of a name that calls itself, take one call."),
+        "group": (_TEXT, (
+            "The key of a label, of the profiles or of their samples: the first calls are its values, as with"
+            " `go tool pprof -tagroot`. The twenty largest have calls of their own."
+        )),
         "root": (_TEXT, "The `key` of a call: return what is below it, and its callers. Default: the whole."),
         "sample_type": (_TEXT, (
             "The type of the values, such as `alloc_space`. Default: the profile's own, or its last one, as"
@@ -158,7 +162,16 @@ def reading_of(request: Request) -> StackReading:
         focus_of(request),
         cast("Grouping", one_of(request, "by")),
         one_of(request, "recursion") == "collapse",
+        group_of(request),
     )
+
+
+def group_of(request: Request) -> str:
+    """Return the label that a flame graph is grouped by, empty for none. Raises ParameterInvalid."""
+    key = first_values(request).get("group") or ""
+    if len(key) > _LONGEST_SEARCH:
+        raise ParameterInvalid(f"group: the key is longer than {_LONGEST_SEARCH} characters")
+    return key
 
 
 def root_of(request: Request) -> int:

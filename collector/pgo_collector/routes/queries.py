@@ -92,7 +92,7 @@ def flame_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> Routes:
         "/v1/flame",
         FlameGraphAnswer,
         "Return the flame graph of a service, compared with a base if one is given",
-        (*SELECTION, *BASE, *FOCUS, "by", "recursion", "root", "search", "limit"),
+        (*SELECTION, *BASE, *FOCUS, "by", "recursion", "group", "root", "search", "limit"),
     )
     async def flame(request: Request) -> Response:
         selection, base = selection_of(request), None

@@ -62,7 +62,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 
 _TABLE = (*FOCUS, "by", "sort", "n")
-_GRAPH = (*FOCUS, "by", "recursion", "root", "search")
+_GRAPH = (*FOCUS, "by", "recursion", "group", "root", "search")
 
 
 class _OnApi(NamedTuple):

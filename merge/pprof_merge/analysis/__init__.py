@@ -6,11 +6,11 @@ are of, and `noise` says how far a difference can be trusted. `latency` reads th
 of latency trackers. `edges` and `compiler` find the weighted calls that Go's compiler reads, `sample_paths`
 the lines that LLVM's read, and `call_edges` has them as arrays; `edge_overlap`, `coverage`, `outliers` and
 `build_report` build on it. `function_use` is what one function takes, from its callers to its lines.
-`rules` removes functions from a profile, `focus` keeps some of its samples or frames, and `sample_types`
-some of its values; `shown` makes it ready for views, which have demangled names (`demangling`, by
-`short_names`) and not the `dropped_frames` that the profile itself wants left out. `trimmed_paths` cuts
-off where files were built. `gain` says what a
-build can be expected to gain. `units` knows what the units of values are.
+`sample_groups` names samples by a label. `rules` removes functions from a profile, `focus` keeps some of its
+samples or frames, and `sample_types` some of its values; `shown` makes it ready for views, which have
+demangled names (`demangling`, by `short_names`) and not the `dropped_frames` that the profile itself wants
+left out. `trimmed_paths` cuts off where files were built. `gain` says what a build can be expected to gain.
+`units` knows what the units of values are.
 
 Others use the names in `__all__`, which are imported on first use.
 """
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from pprof_merge.analysis.noise import CONFIDENCE, Interval, count_samples, difference_interval
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
+    from pprof_merge.analysis.sample_groups import MOST_GROUPS, group_name, group_samples, others_name
     from pprof_merge.analysis.sample_paths import BRANCH_TYPES
     from pprof_merge.analysis.sample_types import split_types
     from pprof_merge.analysis.shown import as_shown
@@ -83,6 +84,10 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "FlameGraph",
     "FlameView",
     "WeighedStacks",
+    "group_samples",
+    "group_name",
+    "others_name",
+    "MOST_GROUPS",
     "Frame",
     "stacks_of",
     "default_column",
@@ -145,6 +150,7 @@ __getattr__ = on_first_use(
         "build_report": ["KeptApart", "ReportedProfile", "ReportOptions", "report"],
         "gain": ["kept_by_llvm"],
         "rules": ["Rules", "apply_rules", "parse_rules"],
+        "sample_groups": ["MOST_GROUPS", "group_name", "group_samples", "others_name"],
         "sample_paths": ["BRANCH_TYPES"],
         "sample_types": ["split_types"],
         "shown": ["as_shown"],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Self
 
@@ -112,6 +112,17 @@ class WeighedStacks:
             ),
             system_names=_joined_names((self, base)),
         )
+
+    def below(self, groups: Sequence[str], group_of: Int64s) -> WeighedStacks:
+        """Return each stack with one more name at its root, that of its group: `group_of` is (n,)."""
+        numbers = {name: number for number, name in enumerate(self.names)}
+        number_of = np.array([numbers.setdefault(name, len(numbers)) for name in groups], np.int32)
+        offsets = self.offsets + np.arange(len(self.offsets))
+        rows = np.empty(len(self.rows) + len(group_of), np.int32)
+        is_group = np.zeros(len(rows), np.bool_)
+        is_group[offsets[:-1]] = True
+        rows[is_group], rows[~is_group] = number_of[group_of], self.rows
+        return replace(self, names=[*numbers], rows=rows, offsets=offsets)
 
     def around(self, name: str) -> tuple[WeighedStacks, WeighedStacks]:
         """Return the callers and the callees of a name, each as stacks that begin with it.

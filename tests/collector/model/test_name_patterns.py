@@ -172,7 +172,7 @@ def test_every_page_of_stacks_filters_and_says_what_is_left(site: Visitor, path:
     query = {name: value for name, (value,) in parse_qs(rest).items()}
     url = f"/ui/services/named{page}"
     plain = site.page(url, 200, labels="version=2", **query)
-    assert "Filter by name" in plain.text
+    assert plain.all("form", aria_label="Filter by name")
     assert "of this part" not in plain.text
     found = site.page(url, 200, labels="version=2", focus="json", **query)
     assert "This is 46.2 % of all" in found.text

@@ -25,7 +25,7 @@ from pgo_collector.ui.pages.top import table_parameters
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
-_OWN = (*BASE, "by", "sort", "n", "root", "search", "recursion", "layout", "colours", *FOCUS)
+_OWN = (*BASE, "by", "sort", "n", "root", "search", "recursion", "group", "layout", "colours", *FOCUS)
 
 
 def diff_routes(sources: Sources) -> Routes:

@@ -25,7 +25,7 @@ from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.svg_file import svg_of
 
-OWN = ("root", "search", "by", "recursion", "layout", *FOCUS)
+OWN = ("root", "search", "by", "recursion", "group", "layout", *FOCUS)
 _LAYOUTS = ("icicle", "flame")
 _COLOURS = ("difference", "package")
 # A page has as many calls as fit into these bytes: each has its box, and a link with the page's parameters.
