@@ -77,7 +77,7 @@ _VALUES = {
     "ignore": "^gc$", "hide": "(a|b)*c", "trim_path": "/home/ci/build:/src",
     "format": "json", "weight": "instance", "half_life": "7d",
     "by": "function", "sort": "cum", "n": "10", "sample_type": "cpu", "function": "f1", "step": "day",
-    "recursion": "collapse", "search": "f(1|2)", "limit": "10", "errors": "true",
+    "recursion": "collapse", "group": "version", "search": "f(1|2)", "limit": "10", "errors": "true",
     "order": "slowest", "query": querying.CPU + '{service_name="shop",region=~"e.|us",pod!~"x+",zone!=""}',
     "leftQuery": querying.CPU + '{service_name="shop"}', "rightQuery": querying.CPU + '{region=~"e.|us"}',
     "until": "now", "leftFrom": "1700000000", "rightFrom": "now-1h", "max-nodes": "100",

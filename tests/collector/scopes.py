@@ -78,6 +78,8 @@ NOT_ASKED: Mapping[str, str] = MappingProxyType(
         "POST /v1/traces/{trace}/steps": "stores steps of a trace",
         "POST /ui/sign-in": "signs in",
         "POST /ui/sign-out": "signs out",
+        "POST /ui/example": "stores",
+        "POST /ui/example/remove": "deletes",
         "POST /ui/services/{service}/live": "takes a profile",
         "GET /metrics": "has keys of its own, for who runs the collector",
         "GET /readyz": "says what the workers have read, without a key, to who runs the collector",
@@ -88,7 +90,7 @@ NOT_ASKED: Mapping[str, str] = MappingProxyType(
 _SELECTION = ("service", "type", "labels", "from", "to", "last")
 _OF_PAGES = (
     *_SELECTION[1:], "n", "by", "sort", "search", "cursor", "choose", "find", "key", "value", "is", "page",
-    "sample_type", "focus", "base_service", "base_labels", "function", "package", "step",
+    "sample_type", "focus", "base_service", "base_labels", "function", "package", "step", "group",
 )  # fmt: skip
 # Parameters that routes take without declaring them, by the beginning of the path.
 _UNDECLARED = {
@@ -419,6 +421,7 @@ _VALUES: Mapping[str, Callable[[Words, Random], str]] = {
     "rightQuery": _query,
     **dict.fromkeys(("until", "leftFrom", "leftUntil", "rightFrom", "rightUntil"), _time_ms),
     "max-nodes": lambda _, random: str(random.randrange(1, 50)),
+    "group": lambda known, random: random.choice(_keys_and_values(known, random)[0]),
     "choose": lambda known, random: random.choice(_keys_and_values(known, random)[0]),
     "key": lambda known, random: random.choice(_keys_and_values(known, random)[0]),
     "value": lambda known, random: "=" + random.choice(_keys_and_values(known, random)[1]),
