@@ -35,7 +35,7 @@ def plain(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def profiles(plain: Path) -> list[bytes]:
     """Some runs of it under perf."""
-    return [converted(recorded(plain, rounds=20)) for _ in range(RUNS)]
+    return [converted(recorded(plain, rounds=60)) for _ in range(RUNS)]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pprof_proto.profile_pb2 import Profile
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 
 from pgo_collector.catalog.inventory import StoredService
@@ -22,7 +23,7 @@ from pgo_collector.model.series import Scope, Series
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.store.garbage import delete_live
 from pgo_collector.store.locks import Locks
-from pgo_collector.store.store import Store
+from pgo_collector.store.store import Store, not_stored
 from pgo_collector.submits.submits import Submits
 from pgo_collector.workers.blob_tasks import BlobTasks
 
@@ -61,13 +62,16 @@ class Example:
             await self._submits.keep(request, series, content)
 
     async def remove(self) -> None:
-        """Delete the profiles. Raises OSError, SQLAlchemyError, CatalogBusy or WorkerUnavailable."""
+        """Delete the profiles. Raises NotStored, CatalogFails, CatalogBusy or WorkerUnavailable."""
         key, value = _LABEL
-        for service in EXAMPLE_SERVICES:
-            async with self._locks.changing(service, CPU) as lease:
-                selection = Selection(service, CPU, (Matcher(key, frozenset([value])),))
-                blobs = await asyncio.to_thread(self._store.catalog.live, selection)
-                await delete_live(self._store, self._tasks, lease, (service, CPU), blobs)
+        try:
+            for service in EXAMPLE_SERVICES:
+                async with self._locks.changing(service, CPU) as lease:
+                    selection = Selection(service, CPU, (Matcher(key, frozenset([value])),))
+                    blobs = await asyncio.to_thread(self._store.catalog.live, selection)
+                    await delete_live(self._store, self._tasks, lease, (service, CPU), blobs)
+        except (OSError, SQLAlchemyError) as error:
+            raise not_stored("removal of the example", error) from error
 
 
 def _profiles(now_nanos: int) -> Iterator[tuple[Series, bytes]]:
