@@ -49,9 +49,9 @@ def paste(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Iterator[
     """Runs commands where a reader would, and gives what they print; for a shorter time, and fewer rows."""
     working(Perf())
     folder = tmp_path_factory.mktemp("clone")
-    (folder / ".dev").mkdir()
+    (folder / "profiles").mkdir()
     for keys in (server.submit_keys, server.merge_keys):
-        shutil.copy(keys, folder / ".dev")
+        shutil.copy(keys, folder / "profiles")
     (folder / ".venv").symlink_to(Path(sys.prefix))
     home, port = tempfile.mkdtemp(prefix="tutorial-"), free_port()
     Path(home).chmod(0o755)  # a reader's /tmp is open to the user `postgres`
