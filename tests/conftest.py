@@ -129,20 +129,20 @@ _OF_STORES = frozenset({"backups", "blobs", "catalog", "starting", "store", "upk
 def _not_drawn(items: Sequence[pytest.Item], config: pytest.Config) -> set[pytest.Item]:
     """Return what a run with `--cases drawn` leaves out.
 
-    Of the cases of a test marked `alike(n)`, n are drawn. On another storage or catalog, a third of the
-    modules is drawn whose rooms know neither: without these options, all of them run.
+    Of the cases of a test marked `alike(n)`, n are drawn, or of all tests of a `family`. On another storage
+    or catalog, a quarter of the modules of rooms above the store is drawn: without these options, all run.
     """
     alike: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("alike"):
-            alike.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if mark := item.get_closest_marker("alike"):
+            alike.setdefault(mark.kwargs.get("family", item.nodeid.partition("[")[0]), []).append(item)
     left_out: set[pytest.Item] = set()
     for test, cases in alike.items():
         (count,) = next(cases[0].iter_markers("alike")).args
         left_out.update(_draw(config, test).sample(cases, max(0, len(cases) - count)))
     if config.getoption("storage") != "folder" or config.getoption("catalog") != "sqlite":
         others = sorted({item.path for item in items if not _is_of_a_store(item)})
-        drawn = {*_draw(config, "stores").sample(others, -(-len(others) // 3))}
+        drawn = {*_draw(config, "stores").sample(others, -(-len(others) // 4))}
         left_out.update(item for item in items if not _is_of_a_store(item) and item.path not in drawn)
     return left_out
 
@@ -152,7 +152,7 @@ def _draw(config: pytest.Config, what: str) -> Random:
 
 
 def _is_of_a_store(item: pytest.Item) -> bool:
-    """Return whether a test is of a room that uses a storage or a catalog, or of what only some have."""
+    """Return whether a test is of the store and what is below it, or of what only some storages have."""
     is_marked = any(map(item.get_closest_marker, ("bucket", "shared")))
     return is_marked or not _OF_STORES.isdisjoint(item.path.parts) or item.path.name == "test_model.py"
 

@@ -8,6 +8,7 @@ real one would have sent: `tests/collector/routes/test_ebpf_lines.py` has a requ
 from __future__ import annotations
 
 import gzip
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -156,9 +157,11 @@ def send_symbols(server: Server, binary: Path, service: str) -> None:
 def test_the_compiler_reads_the_same_calls(
     guides: tuple[Path, Path, Path], own: Profile, server: Server
 ) -> None:
-    # What was stopped between two instructions isn't at a call, so symbols don't know its address.
+    # What was stopped between two instructions isn't at a call, so symbols don't know its address. Go makes a
+    # method (*circle).area that inlines circle.area; the profiler doesn't know what is inlined where.
+    left_out = re.compile(r"asyncPreempt|\bcircle\b")
     of_own, of_joined, by_symbols = (
-        {each for each in edges(guide) if each.startswith("main.") and "asyncPreempt" not in each}
+        {each for each in edges(guide) if each.startswith("main.") and not left_out.search(each)}
         for guide in guides
     )
     assert of_own == of_joined == by_symbols != set()
