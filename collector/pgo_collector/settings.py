@@ -1049,13 +1049,13 @@ class Settings(BaseModel):
 
     @property
     def makes_keys(self) -> bool:
-        """Whether `serve` makes the keys files that are missing: those in the data folder."""
+        """True if `serve` makes missing keys files: in the data folder, if only this machine connects."""
         own = _own_keys(self.directory)
         return self._is_of_this_machine and all(getattr(self, name) == own[name] for name in own)
 
     @property
     def has_no_keys(self) -> bool:
-        """Whether nobody named or mounted keys files, and only programs on this machine can connect."""
+        """True if no setting names a keys file, there is no /secret, and only this machine connects."""
         is_named = not self.model_fields_set.isdisjoint(_own_keys(self.directory))
         return self._is_of_this_machine and not is_named and not _SECRETS.exists()
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from pprof_merge import Budget, Header, Profile, ValueType
 from pprof_merge.analysis import (
-    MOST_GROUPS,
     NAMES_OF_FRAMES,
     FlameGraph,
     FlameView,
@@ -25,9 +24,8 @@ from pprof_merge.analysis import (
     count_samples,
     default_column,
     focus_latency,
-    group_name,
     group_samples,
-    others_name,
+    largest_groups,
     shown_name,
     totals_of,
     with_trimmed_paths,
@@ -303,7 +301,7 @@ def weigh_blobs(chosen: ChosenBlobs, reading: StackReading, part: Path, budget: 
     if weighed is None:
         return StacksResult(None, 0, shown.left_out)
     write_pieces(part, map(bytes, pack(weighed.stacks)))
-    return StacksResult(weighed.sample_types[weighed.column], shown.profiles, shown.left_out, shown.basis)
+    return StacksResult(weighed.sample_type, shown.profiles, shown.left_out, shown.basis)
 
 
 @trim_after
@@ -324,7 +322,7 @@ def draw_blobs(
         graph = FlameGraph.of(stacks, view)
         server_budget(budget).check(sum(map(len, {*graph.names})), _ADVICE)
     return FlameGraphResult(
-        weighed.sample_types[weighed.column],
+        weighed.sample_type,
         graph,
         shown.profiles,
         weighed.whole,
@@ -346,6 +344,11 @@ class _Weighed(NamedTuple):
     column: int
     whole: int
     unnamed: int
+
+    @property
+    def sample_type(self) -> ValueType:
+        """Return what the values of the stacks measure."""
+        return self.sample_types[self.column]
 
 
 def _weighed(shown: ViewInputs, reading: StackReading, budget: Budget) -> _Weighed | None:
@@ -388,14 +391,8 @@ def _groups(shown: ViewInputs, key: str) -> dict[str, ViewInputs]:
         return {"": shown}
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
     value_of = np.array([numbers[value] for value in values], np.int64)[blobs.series_numbers]
-    counts = np.bincount(value_of, minlength=len(numbers))
-    usual = np.argsort(-counts, kind="stable")
-    own = usual if len(numbers) <= MOST_GROUPS else usual[: MOST_GROUPS - 1]
-    texts = [*numbers]
-    groups = {group_name(key, texts[number]): shown.take(value_of == number) for number in own.tolist()}
-    if len(own) < len(numbers):
-        groups[others_name(key)] = shown.take(~np.isin(value_of, own))
-    return groups
+    names, group_of = largest_groups(key, [*numbers], value_of, np.ones(len(blobs), np.int64))
+    return {name: shown.take(group_of == number) for number, name in enumerate(names)}
 
 
 def _around(merged: _Merged, name: str, focus: Focus, view: FlameView, budget: Budget) -> Around:

@@ -162,16 +162,8 @@ def reading_of(request: Request) -> StackReading:
         focus_of(request),
         cast("Grouping", one_of(request, "by")),
         one_of(request, "recursion") == "collapse",
-        group_of(request),
+        _short_text(request, "group"),
     )
-
-
-def group_of(request: Request) -> str:
-    """Return the label that a flame graph is grouped by, empty for none. Raises ParameterInvalid."""
-    key = first_values(request).get("group") or ""
-    if len(key) > _LONGEST_SEARCH:
-        raise ParameterInvalid(f"group: the key is longer than {_LONGEST_SEARCH} characters")
-    return key
 
 
 def root_of(request: Request) -> int:
@@ -184,9 +176,13 @@ def root_of(request: Request) -> int:
 
 def search_of(request: Request) -> str:
     """Return the text that names are to contain; empty for any. Raises ParameterInvalid."""
-    text = first_values(request).get("search") or ""
+    return _short_text(request, "search")
+
+
+def _short_text(request: Request, name: str) -> str:
+    text = first_values(request).get(name) or ""
     if len(text) > _LONGEST_SEARCH:
-        raise ParameterInvalid(f"search: the text is longer than {_LONGEST_SEARCH} characters")
+        raise ParameterInvalid(f"{name}: the text is longer than {_LONGEST_SEARCH} characters")
     return text
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from pprof_merge.analysis.noise import CONFIDENCE, Interval, count_samples, difference_interval
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
-    from pprof_merge.analysis.sample_groups import MOST_GROUPS, group_name, group_samples, others_name
+    from pprof_merge.analysis.sample_groups import MOST_GROUPS, group_samples, largest_groups
     from pprof_merge.analysis.sample_paths import BRANCH_TYPES
     from pprof_merge.analysis.sample_types import split_types
     from pprof_merge.analysis.shown import as_shown
@@ -85,8 +85,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "FlameView",
     "WeighedStacks",
     "group_samples",
-    "group_name",
-    "others_name",
+    "largest_groups",
     "MOST_GROUPS",
     "Frame",
     "stacks_of",
@@ -150,7 +149,7 @@ __getattr__ = on_first_use(
         "build_report": ["KeptApart", "ReportedProfile", "ReportOptions", "report"],
         "gain": ["kept_by_llvm"],
         "rules": ["Rules", "apply_rules", "parse_rules"],
-        "sample_groups": ["MOST_GROUPS", "group_name", "group_samples", "others_name"],
+        "sample_groups": ["MOST_GROUPS", "group_samples", "largest_groups"],
         "sample_paths": ["BRANCH_TYPES"],
         "sample_types": ["split_types"],
         "shown": ["as_shown"],

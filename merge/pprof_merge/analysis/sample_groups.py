@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,16 +22,6 @@ class SampleGroups(NamedTuple):
     group_of: Int64s
 
 
-def group_name(key: str, value: str) -> str:
-    """Return the name of the group with a value of a label; of those without the label, if it is empty."""
-    return f"{key}={value}" if value else f"without {key}"
-
-
-def others_name(key: str) -> str:
-    """Return the name of the group of all values that have none of their own."""
-    return f"other values of {key}"
-
-
 def group_samples(profile: Profile, key: str, column: int) -> SampleGroups:
     """Return the groups of a profile's samples by a label: the largest ones by a column, and all others.
 
@@ -48,22 +39,25 @@ def group_samples(profile: Profile, key: str, column: int) -> SampleGroups:
         values[row] = f"{values[row]},{shown}" if row in values else shown
     sizes = np.abs(profile.samples.values[:, column])
     numbers: dict[str, int] = {}
-    group_of = np.empty(len(sizes), np.int64)
+    value_of = np.empty(len(sizes), np.int64)
     for row in range(len(sizes)):
-        group_of[row] = numbers.setdefault(values.get(row, ""), len(numbers))
-    return _largest(key, [*numbers], group_of, sizes)
+        value_of[row] = numbers.setdefault(values.get(row, ""), len(numbers))
+    return largest_groups(key, [*numbers], value_of, sizes)
 
 
-def _largest(key: str, values: list[str], group_of: Int64s, sizes: Int64s) -> SampleGroups:
-    """Return groups of which only the largest have names of their own."""
-    names = [group_name(key, value) for value in values]
-    if len(values) <= MOST_GROUPS:
-        return SampleGroups(names, group_of)
+def largest_groups(key: str, values: Sequence[str], value_of: Int64s, sizes: Int64s) -> SampleGroups:
+    """Return the groups of what has one of the values of a label, the largest first, by the sums of sizes.
+
+    `value_of` (n,) are indexes into `values`, of which an empty one is that of no label; `sizes` are (n,).
+    Beyond the largest groups, all others are one.
+    """
     totals = np.zeros(len(values), np.int64)
-    np.add.at(totals, group_of, sizes)
-    largest = np.argsort(-totals, kind="stable")[: MOST_GROUPS - 1]
-    renumbered = np.full(len(values), len(largest), np.int64)
-    renumbered[largest] = np.arange(len(largest))
-    return SampleGroups(
-        [*(names[number] for number in largest.tolist()), others_name(key)], renumbered[group_of]
-    )
+    np.add.at(totals, value_of, sizes)
+    order = np.argsort(-totals, kind="stable").tolist()
+    own = order if len(order) <= MOST_GROUPS else order[: MOST_GROUPS - 1]
+    names = [f"{key}={values[number]}" if values[number] else f"without {key}" for number in own]
+    if len(own) < len(order):
+        names.append(f"other values of {key}")
+    renumbered = np.full(len(values), len(own), np.int64)
+    renumbered[own] = np.arange(len(own))
+    return SampleGroups(names, renumbered[value_of])
