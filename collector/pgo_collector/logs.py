@@ -237,8 +237,4 @@ EVENTS: Mapping[str, str] = {
     " backup.",
     "stored profile missing": "A blob is gone. Restore it from a backup, and restart.",
     "stored profile damaged": "A blob can't be read, or isn't what its name says. Merges leave it out.",
-    "combined profiles sealed": "These profiles came from a version without seals.",
-    "combined profile not sealed": "The `.inputs` of the profile can't be read. Restore them from a backup.",
-    "sealing failed": "Not all combined profiles could be sealed, for example on a full disk. The next start"
-    " goes on.",
 }

@@ -156,7 +156,7 @@ class _Backup:
             if there is None or self._target.blobs.read(name) != content:
                 self._put(content, name)
         there = self._target.blobs.size(blob.name)
-        # Sealing writes a combined blob again, with the same profile and another size.
+        # A damaged seal is written again, with the same profile and maybe another size.
         if there is None or (blob.inputs_size and there != self._blobs.size(blob.name)):
             content = self._read(blob.name)
             self._put(checked_blob(content, self._blobs.where(blob.name), blob.digest), blob.name)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pgo_collector.blobs.files import sync_file
@@ -84,21 +84,11 @@ class Blobs:
         """
         text = _text(name, inputs)
         self._write_inputs(name, text)
-        self._seal(name, text)
+        content = self.storage.read(str(name))
+        size = seal_size(content)
+        bare = content[: len(content) - size] if size <= len(content) else content
+        self.storage.replace(str(name), bare + seal(text))
         return len(text)
-
-    def are_sealed(self, sizes: Mapping[BlobName, int]) -> Iterator[bool | None]:
-        """Yield for each combined blob, given with its size, whether it has a seal; None if it can't be read.
-
-        Raises StorageFails.
-        """
-        footers = self.storage.read_all(map(str, sizes), FOOTER_BYTES)
-        for size, footer in zip(sizes.values(), footers, strict=True):
-            yield None if isinstance(footer, OSError) else 0 < seal_size(footer) <= size
-
-    def seal(self, name: BlobName) -> None:
-        """Seal a combined blob with the text of its .inputs. Raises InputsDamaged, and OSError."""
-        self._seal(name, self._read_text(name))
 
     def restore_inputs(self, names: Sequence[BlobName]) -> dict[BlobName, int]:
         """Write the .inputs of blobs from their seals; return the size in bytes of each.
@@ -121,12 +111,6 @@ class Blobs:
             except OSError:
                 continue
         return restored
-
-    def _seal(self, name: BlobName, text: bytes) -> None:
-        content = self.storage.read(str(name))
-        size = seal_size(content)
-        bare = content[: len(content) - size] if size <= len(content) else content
-        self.storage.replace(str(name), bare + seal(text))
 
     def _write_inputs(self, name: BlobName, text: bytes) -> None:
         self.storage.replace(inputs_name(str(name)), text)

@@ -424,12 +424,6 @@ class Catalog:
             add_events(connection, events)
 
     @_tried_again
-    def set_size(self, blob: int, size: int) -> None:
-        """Set the size of a blob's file, in bytes."""
-        with self.writing() as connection:
-            connection.execute(sa.update(BLOBS).where(BLOBS.c.id == blob).values(size=size))
-
-    @_tried_again
     def claim(self, lease: Lease, name: BlobName, facts: Facts) -> bool:
         """Take the name of a combined blob that is going to be stored; return False if it is a live blob's.
 
@@ -496,12 +490,6 @@ class Catalog:
                 series = series_with(connection, ids)
                 delete_blobs(connection, ids)
                 drop_empty_series(connection, series)
-
-    @_tried_again
-    def drop_empty_series(self) -> None:
-        """Drop the series without a profile, which earlier versions left behind."""
-        with self.writing() as connection:
-            drop_empty_series(connection)
 
     def live_among(self, names: Iterable[BlobName]) -> set[BlobName]:
         """Return those of these blobs that are live."""

@@ -23,6 +23,7 @@ from pgo_collector.catalog.database import Owner
 from pgo_collector.catalog.faults import Fault, fault_of
 from pgo_collector.catalog.leases import NoLeases, SharedLeases
 from pgo_collector.catalog.migrations import (
+    FIRST_VERSION,
     NO_VERSION,
     VERSION,
     Version,
@@ -165,6 +166,11 @@ class PostgreSQL:
                 raise CatalogUnreadable(
                     f"catalog {self}: a newer version of pgo-collector has changed its tables; run that"
                     " version, or take another database"
+                )
+            elif version < FIRST_VERSION:
+                raise CatalogUnreadable(
+                    f"catalog {self}: its tables are of a version before 1.0.0; drop them, and the start"
+                    " makes them again from the blobs, or take another database"
                 )
             elif version.major < VERSION.major and not self.is_alone:
                 raise CatalogInUse(

@@ -83,10 +83,10 @@ _SERIES_WITH = [
         (ORIGINS.c.series_id, ORIGINS.c.blob_id),
     )
 ]
-_EMPTY_SERIES = sa.select(SERIES.c.id).where(
-    *(~sa.exists().where(table.c.series_id == SERIES.c.id) for table in (BLOBS, PROFILES, ORIGINS))
+_IS_EMPTY = sa.select(SERIES.c.id).where(
+    SERIES.c.id == sa.bindparam("series"),
+    *(~sa.exists().where(table.c.series_id == SERIES.c.id) for table in (BLOBS, PROFILES, ORIGINS)),
 )
-_IS_EMPTY = _EMPTY_SERIES.where(SERIES.c.id == sa.bindparam("series"))
 _BLOB = [column.name for column in BLOBS.c if not column.primary_key]
 _PUT_BLOBS = PreparedInsert(BLOBS, *_BLOB, then=partial(_put, where=IS_LIVE))
 _PUT_BLOB = PreparedInsert(BLOBS, *_BLOB, then=_put_and_return)
@@ -334,14 +334,10 @@ def series_with(connection: sa.Connection, blobs: Sequence[int]) -> set[int]:
     return found
 
 
-def drop_empty_series(connection: sa.Connection, series: Iterable[int] | None = None) -> None:
-    """Drop the rows of those series, of the given or of all, that have neither a blob nor a profile."""
-    if series is None:
-        found = list(connection.execute(_EMPTY_SERIES).scalars())
-    else:
-        every = (connection.execute(_IS_EMPTY, {"series": each}).scalar() for each in series)
-        found = [each for each in every if each is not None]
-    empty = [{"series": each} for each in found]
+def drop_empty_series(connection: sa.Connection, series: Iterable[int]) -> None:
+    """Drop the rows of those of the series that have neither a blob nor a profile."""
+    every = (connection.execute(_IS_EMPTY, {"series": each}).scalar() for each in series)
+    empty = [{"series": each} for each in every if each is not None]
     if empty:
         for table, column in ((LABELS, LABELS.c.series_id), (SERIES, SERIES.c.id)):
             connection.execute(sa.delete(table).where(column == sa.bindparam("series")), empty)

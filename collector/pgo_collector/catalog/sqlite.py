@@ -20,11 +20,9 @@ from pgo_collector.catalog.faults import REINDEX, Fault, fault_of
 from pgo_collector.catalog.leases import NoLeases
 from pgo_collector.catalog.migrations import (
     FIRST_VERSION,
-    NO_VERSION,
     VERSION,
     Version,
     create_tables,
-    note_version,
     stored_version,
     upgrade,
 )
@@ -162,14 +160,8 @@ class SQLite:
         return sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
 
     def version(self, connection: sa.Connection) -> Version:
-        """Return the version of the tables; NO_VERSION if there are none.
-
-        Collectors without migrations noted only the major version, and still look for it.
-        """
-        stored = stored_version(connection)
-        if stored == NO_VERSION:
-            return Version(int(connection.exec_driver_sql("PRAGMA user_version").scalar_one()), 0)
-        return stored
+        """Return the version of the tables; NO_VERSION if there are none."""
+        return stored_version(connection)
 
     def is_there(self) -> bool:
         """Return whether there is a file that this user may look at."""
@@ -226,9 +218,7 @@ class SQLite:
         """Take the steps to this version, or replace the tables by empty ones, which `reconcile` fills."""
         version = self.version(connection)
         if FIRST_VERSION <= version < VERSION:
-            note_version(connection, version)
             upgrade(connection)
-            _note_major(connection)
         elif not version.is_usable and _remake_tables(connection):
             _log.warning("catalog tables replaced")
 
@@ -256,13 +246,7 @@ def _remake_tables(connection: sa.Connection) -> bool:
     old.reflect(connection, only=lambda name, _: name not in kept)
     old.drop_all(connection)
     create_tables(connection, checkfirst=True)
-    _note_major(connection)
     return bool(old.tables)
-
-
-def _note_major(connection: sa.Connection) -> None:
-    """Note the version for collectors without migrations, which would take any other for theirs."""
-    connection.exec_driver_sql(f"PRAGMA user_version={VERSION.major}")
 
 
 def _set_up(connection: Any, _: object) -> None:

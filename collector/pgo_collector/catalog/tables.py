@@ -110,19 +110,6 @@ PROFILES = sa.Table(
     sa.Column("blob_id", sa.ForeignKey("blobs.id"), nullable=False, index=True),
 )
 
-# Used by collectors of version 5.0 alone, which may run beside this one: it goes with the next major version.
-# See `merges.kept`.
-MERGES = sa.Table(
-    "merges",
-    METADATA,
-    sa.Column("number", _ID, primary_key=True),
-    sa.Column("fingerprint", _TEXT, nullable=False, unique=True),
-    sa.Column("etag", _TEXT, nullable=False),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("sha256", _TEXT, nullable=False),
-    sa.Column("left_out", _TEXT, nullable=False),
-)
-
 # When these tables were made. Profiles that were stored before then are here because of a rebuild.
 MADE = sa.Table("made", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True, autoincrement=False))
 

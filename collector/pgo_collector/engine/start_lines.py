@@ -17,7 +17,7 @@ import hashlib
 import os
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache, lru_cache, partial
 from itertools import groupby, islice
@@ -38,6 +38,8 @@ from pgo_collector.errors import BodyTooLarge, SymbolsUnreadable
 
 # A file of SQLite: tables of big programs stay on disk, and a look-up reads few pages.
 _SUFFIX = ".sqlite3"
+# `ends` says where a function ends: at the next start of a known function of its file that isn't a closure in
+# it. A row counts for profiles taken at `since` or later, until another row of the function does.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS functions (
@@ -45,14 +47,9 @@ CREATE TABLE IF NOT EXISTS functions (
     is_uploaded INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS starts ON functions (file, start_line, name);
-"""
-# Where a function ends: at the next start of a known function of its file that isn't a closure in it. A row
-# counts for profiles taken at `since` or later, until another row of the function does. `PRAGMA user_version`
-# is the number of functions when ends were put here: older collectors add functions and no ends.
-_ENDS = """
-CREATE {} TABLE IF NOT EXISTS ends (
+CREATE TABLE IF NOT EXISTS ends (
     name TEXT, since INTEGER, line INTEGER NOT NULL, PRIMARY KEY (name, since)
-) WITHOUT ROWID
+) WITHOUT ROWID;
 """
 # Build ids that one upload of symbols may have: a Go program has two, GNU's and Go's.
 MOST_BUILD_IDS = 8
@@ -109,12 +106,7 @@ class StartLines:
         """Open the file, which must not change. Raises sqlite3.Error if it isn't a table."""
         uri = f"file:{quote(str(path))}?mode=ro&immutable=1"
         self._database = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
-        self._has_ends = _has_ends(self._database)
-        # The files whose ends this has put into a table of its own, beside one that lacks them.
-        self._files: set[int] = set()
-        if not self._has_ends:
-            self._database.execute("PRAGMA temp_store=MEMORY")
-            self._database.execute(_ENDS.format("TEMP"))
+        self._database.execute("SELECT name FROM ends LIMIT 0")
 
     def find(self, name: str, file: str) -> Function | None:
         """Return the function of a name if it is in a file, from one place of an index."""
@@ -133,16 +125,13 @@ class StartLines:
 
     def _find(self, name: str, file: str) -> Function | None:
         found = self._database.execute(
-            "SELECT start_line, is_uploaded, since, file FROM functions WHERE name = ?"
+            "SELECT start_line, is_uploaded, since FROM functions WHERE name = ?"
             " AND file = (SELECT id FROM files WHERE name = ?)",
             (name, file),
         ).fetchone()
         if found is None:
             return None
-        start_line, is_uploaded, since, file_id = found
-        if not self._has_ends and file_id not in self._files:
-            _put_ends(self._database, file_id)
-            self._files.add(file_id)
+        start_line, is_uploaded, since = found
         ends = self._database.execute(
             "SELECT since, line FROM ends WHERE name = ? ORDER BY since DESC LIMIT ?", (name, _MOST_ENDS + 1)
         ).fetchall()
@@ -150,14 +139,7 @@ class StartLines:
         return Function(known, since, ends) if len(ends) <= _MOST_ENDS else None
 
 
-def _has_ends(database: sqlite3.Connection) -> bool:
-    """Return whether the ends of all functions in a table are there. Raises sqlite3.Error if it is none."""
-    (functions,) = database.execute("SELECT count(*) FROM functions").fetchone()
-    (with_ends,) = database.execute("PRAGMA user_version").fetchone()
-    return bool(functions == with_ends)
-
-
-def _put_ends(database: sqlite3.Connection, file: int, since: int = -_NO_END) -> None:
+def _put_ends(database: sqlite3.Connection, file: int, since: int) -> None:
     """Put where the functions of a file end into the table, from a time on since which some count."""
     of_file = "name IN (SELECT name FROM functions WHERE file = ?)"
     database.execute(f"DELETE FROM ends WHERE {of_file} AND since >= ?", (file, since))  # noqa: S608
@@ -305,8 +287,6 @@ class Additions(NamedTuple):
             if table:
                 database.deserialize(table)
             database.executescript(_SCHEMA + SCHEMA)
-            database.execute(_ENDS.format(""))
-            is_whole = _has_ends(database)
             (count,) = database.execute("SELECT count(*) FROM functions").fetchone()
             database.execute("BEGIN")
             database.executemany(
@@ -323,26 +303,12 @@ class Additions(NamedTuple):
                 if added.rowcount:
                     changed.add(files[file])
             grown = database.total_changes - before
-            if grown:
-                _renew_ends(database, changed, self.since, count + grown, is_whole=is_whole)
+            for each in changed:
+                _put_ends(database, each, self.since)
             of_places = self.since, self.most_functions
             has_new_places = put_places(database, code, *of_places, is_uploaded=is_uploaded)
             database.execute("COMMIT")
             return database.serialize() if grown or has_new_places else None
-
-
-def _renew_ends(
-    database: sqlite3.Connection, files: Collection[int], since: int, functions: int, *, is_whole: bool
-) -> None:
-    """Renew the ends in files with new functions, which count since a time; in all if ends were missing."""
-    if is_whole:
-        for file in files:
-            _put_ends(database, file, since)
-    else:
-        database.execute("DELETE FROM ends")
-        for (file,) in database.execute("SELECT DISTINCT file FROM functions").fetchall():
-            _put_ends(database, file)
-    database.execute(f"PRAGMA user_version={functions}")
 
 
 def learn_start_lines(storage: Storage, blobs: Sequence[str], additions: Additions) -> list[str]:

@@ -34,11 +34,8 @@ from pgo_collector.model.selection import EXACT, Coarse
 from pgo_collector.store.folder import log_unknown_file
 
 _SUFFIX = ".merge"
-_FORMER_SUFFIXES = (".gz", ".converted")  # of merges that earlier versions kept
 # The end of the file: the size of the record in bytes, and its SHA-256.
 _FOOTER = struct.Struct("<Q32s")
-# Raised when the same profiles are shown in another way: a folder may have views of an earlier version.
-_VIEWS = " 2"
 # How long a file counts as whole after a check, as long as it is the same file.
 _TRUSTED_SECONDS = 600.0
 _CHUNK_BYTES = 1 << 20
@@ -69,7 +66,7 @@ def fingerprint_of(blobs: str, rendition: Rendition, symbols: str = "") -> str:
     parts = (
         ENGINE,
         blobs,
-        f"{rendition.format.name}{_VIEWS if rendition.format.is_view else ''}",
+        rendition.format.name,
         "" if rendition.rules == PLAIN_RENDITION.rules else str(rendition.rules),
         weighting.by,
         str(weighting.half_life),
@@ -103,9 +100,9 @@ class KeptMerges:
         self._lock = threading.Lock()
         found = []
         for path in folder.iterdir():
-            if path.suffix not in {_SUFFIX, *_FORMER_SUFFIXES}:
+            if path.suffix != _SUFFIX:
                 log_unknown_file(str(path))
-            elif path.suffix == _SUFFIX and (written_nanos := _written_nanos(path)) is not None:
+            elif (written_nanos := _written_nanos(path)) is not None:
                 found.append((written_nanos, path))
             else:
                 delete_or_log(path)

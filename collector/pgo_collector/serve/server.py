@@ -54,7 +54,6 @@ from pgo_collector.serve.traced import open_tracing
 from pgo_collector.settings import Settings, given_variables
 from pgo_collector.starting.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.starting.reconcile import Progress, Reconciliation
-from pgo_collector.starting.sealing import Sealing
 from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.locks import Locks
@@ -299,7 +298,6 @@ async def _opened_app(
                 "upkeep": upkeep,
                 "joining": _joining(locks, start_lines, settings, tracing),
                 "debuginfod": _fetching(opened, locks, settings, metrics, tracing),
-                "sealing": Sealing(store, locks),
                 "claim": store.claim,
                 "heap": HeapTrimming(),
                 "webhook": _deliveries(

@@ -1,5 +1,5 @@
 """Starting: what a start finds in the data folder or the bucket, and mends.
 
-`reconcile` makes catalog and blobs agree, from the differences that `disk_diff` finds. `sealing` seals
-combined blobs that have no seal, and `pgo_fleet_files` imports the files of a pgo-fleet server.
+`reconcile` makes catalog and blobs agree, from the differences that `disk_diff` finds. `pgo_fleet_files`
+imports the files of a pgo-fleet server.
 """

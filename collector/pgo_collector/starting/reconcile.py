@@ -82,7 +82,6 @@ class Reconciliation:
         await self._adopt_profiles(found.profiles)
         for name, inputs in damaged.items():
             await self._adopt_damaged(name, found.combined[name], inputs)
-        await store.write(store.catalog.drop_empty_series)
         await asyncio.to_thread(self._log_missing, found.missing)
         await asyncio.to_thread(UndatedTimes(store.blobs.storage).drop_all)
 
@@ -106,8 +105,8 @@ class Reconciliation:
     def _find_combined(self, found: Differences) -> None:
         """Restore missing .inputs of combined blobs, and move these blobs from `profiles` to `combined`.
 
-        A combined blob is known by its seal, which has the text of .inputs. One of an earlier version may
-        have no seal: then the catalog has the list.
+        A combined blob is known by its seal, which has the text of .inputs. If the seal is damaged, the
+        catalog has the list.
         """
         self._progress.begin("looking for seals", len(found.profiles))
         singles = []

@@ -121,14 +121,6 @@ def test_a_series_stays_for_profiles_that_a_roll_up_moved_to_another(catalog: Ca
     assert counts(catalog) == {"series": PODS - 1, "labels": 2 * PODS - 2}
 
 
-def test_a_start_drops_series_that_earlier_versions_left(catalog: Catalog) -> None:
-    with catalog.writing() as connection:
-        connection.execute(sa.text("INSERT INTO series VALUES (999, 'gone', 'cpu', 'a=b', 0)"))
-        connection.execute(sa.text("INSERT INTO labels VALUES (999, 'a', 'b')"))
-    catalog.drop_empty_series()
-    assert counts(catalog) == {"series": PODS, "labels": 2 * PODS}
-
-
 def test_a_change_that_meets_another_collectors_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

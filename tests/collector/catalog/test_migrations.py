@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from pgo_collector.catalog import migrations
 from pgo_collector.catalog.migrations import VERSION, VERSIONS
-from pgo_collector.catalog.tables import CHANGES, ENDED_SESSIONS, LEASES, METADATA, RETENTION
+from pgo_collector.catalog.tables import METADATA
 
-from tests.collector.starting.test_start import DATA_FOLDERS
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server
 
@@ -52,16 +50,15 @@ def test_a_new_catalog_has_the_tables_of_this_version(server: Server) -> None:
 
 
 @pytest.mark.sqlite
-def test_the_steps_from_an_old_version_lead_to_the_tables_of_this_one(stopped: Server) -> None:
-    with tarfile.open(DATA_FOLDERS / "catalog-4.tar.gz") as archive:
-        archive.extractall(stopped.home, filter="data")
-    with stopped.catalog() as catalog:
-        assert differences(catalog)
-    stopped.start()
-    assert not stopped.events(MADE_ANEW)
-    assert version(stopped) == str(VERSION)
-    with stopped.catalog() as catalog:
-        assert differences(catalog) == []
+def test_the_file_of_a_version_before_the_first_release_is_made_anew(server: Server) -> None:
+    assert server.submit(profile_of("a")).status_code == 204
+    before = server.merge().content
+    server.stop()
+    set_version(server, "5.2")
+    server.start()
+    assert server.events(MADE_ANEW)
+    assert version(server) == str(VERSION)
+    assert server.merge().content == before
 
 
 def test_the_last_step_is_to_this_version() -> None:
@@ -114,17 +111,3 @@ def test_the_file_of_a_newer_major_version_is_made_anew(server: Server) -> None:
     assert server.events(MADE_ANEW)
     assert version(server) == str(VERSION)
     assert server.merge().content == before
-
-
-@pytest.mark.sqlite
-def test_a_catalog_of_this_major_version_from_before_migrations_stays(server: Server) -> None:
-    assert server.submit(profile_of("a")).status_code == 204
-    server.stop()
-    with server.catalog() as catalog:
-        assert catalog.exec_driver_sql("PRAGMA user_version").scalar_one() == VERSION.major
-        for table in (VERSIONS, LEASES, CHANGES, ENDED_SESSIONS, RETENTION):
-            table.drop(catalog)
-    server.start()
-    assert not server.events(MADE_ANEW)
-    assert not server.events("profiles recovered")
-    assert tally(server.merge().content) == {"a": 1}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import sqlite3
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -163,34 +161,19 @@ def find_plainly(
     return start
 
 
-def forget_ends(path: Path, *, also_the_table: bool) -> None:
-    """Make a table one that an older collector has made, or has added to."""
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version=0")
-        if also_the_table:
-            database.execute("DROP TABLE IF EXISTS ends")
-        database.commit()
-
-
 @settings(deadline=None)
-@given(_BATCHES, st.sets(st.integers(0, 4)), st.sampled_from(["never", "at last", "between"]), st.booleans())
+@given(_BATCHES)
 def test_an_end_is_where_looking_at_all_functions_finds_it(
-    batches: list[tuple[int, dict[str, tuple[str, int]]]], old: set[int], when: str, also_the_table: bool
+    batches: list[tuple[int, dict[str, tuple[str, int]]]],
 ) -> None:
     functions: dict[str, tuple[str, int, int]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        for number, (since, starts) in enumerate(batches):
-            adding = Additions(FolderStorage(path, path), "s", 100, since)
-            made = adding.add({BUILD: starts}, is_uploaded=False)
+        for since, starts in batches:
+            Additions(FolderStorage(path, path), "s", 100, since).add({BUILD: starts}, is_uploaded=False)
             for name, place in starts.items():
                 functions.setdefault(name, (*place, since))
-            if made and when == "between" and number in old:
-                forget_ends(path / "s" / f"{made[0]}.sqlite3", also_the_table=also_the_table)
-        tables = [*path.glob("s/*.sqlite3")]
-        if tables and when == "at last":
-            forget_ends(tables[0], also_the_table=also_the_table)
-        for known in map(StartLines, tables):
+        for known in map(StartLines, path.glob("s/*.sqlite3")):
             frames = itertools.product(functions, ("/a.go", "/b.go"), range(11), range(7))
             for name, file, line, taken in frames:
                 found = find(known, name, file, line, taken)

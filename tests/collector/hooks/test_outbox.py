@@ -92,27 +92,6 @@ def test_waiting_events_survive_a_catalog_of_another_version(hooked: Server) -> 
     assert len(back.received) == 2
 
 
-@pytest.mark.sqlite
-@pytest.mark.folder
-def test_a_catalog_from_before_there_were_events_is_kept_as_it_is(hooked: Server) -> None:
-    hooked.start()
-    send(hooked, "a", "b")
-    hooked.stop()
-    with hooked.catalog() as catalog:
-        tables = "outbox", "made", "leases", "changes", "ended_sessions", "retention", "catalog_version"
-        for table in tables:
-            catalog.exec_driver_sql(f"DROP TABLE {table}")
-        catalog.exec_driver_sql("PRAGMA user_version = 4")
-    with Receiver() as receiver:
-        server = started(hooked, receiver)
-        assert not server.events("catalog tables replaced")
-        assert not server.events("profiles recovered")
-        send(server, *"abc")
-        receiver.wait_for(1)
-        wait_until_none_wait(server)
-    assert len(receiver.received) == 1
-
-
 def test_a_profile_that_was_not_counted_before_a_kill_gets_its_event_at_the_start(hooked: Server) -> None:
     with Receiver() as receiver:
         server = started(hooked, receiver)

@@ -157,9 +157,7 @@ def test_what_a_crash_leaves_in_merged_is_swept(server: Server) -> None:
     server.submit(profile_of("a"))
     content = server.merge(format_="folded").content
     files = kept(server)
-    # Files without a record, and of older versions.
-    for suffix in ("merge", "pb.gz", "converted"):
-        files[0].with_name(f"{'0' * 64}.{suffix}").write_bytes(b"anything")
+    files[0].with_name(f"{'0' * 64}.merge").write_bytes(b"without a record")
     server.restart()
     assert kept(server) == files
     assert server.merge(format_="folded").content == content

@@ -1,14 +1,10 @@
-"""Updates under load: from the version before on one machine, and of collectors that share everything."""
+"""Updates from each release and the way back: of what it left, and under load, of one and of several."""
 
 from __future__ import annotations
 
-import io
 import shutil
-import subprocess
-import sys
-import tarfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,16 +16,26 @@ import pgo_collector
 import pytest
 from pgo_collector.catalog.migrations import VERSION
 
-from tests.collector.starting.test_start import DATA_FOLDERS
+from tests.collector.serve.releases import (
+    COMMITS,
+    EVENTS,
+    Code,
+    code_of,
+    put_folder,
+    put_shared,
+    with_webhook,
+)
+from tests.collector.serve.releases import (
+    check as check_all,
+)
+from tests.collector.webhooks import send
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.listening import free_port
 from tests.interop.nginx_process import balanced_nginx
+from tests.receiver import Receiver
 from tests.server import Server, bearer
 
-_ROOT: Final = Path(__file__).parents[3]
-# The last commit of the version before this one, which knew one collector only.
-BEFORE: Final = "13bf04c11eb12bc3d6afd018ddef20940a267743"
-_PROGRAM: Final = "import sys; from pgo_collector.command.cli import main; sys.exit(main())"
+RELEASES: Final = sorted(COMMITS)
 _SUBMITTERS: Final = 4
 _REST_SECONDS: Final = 0.02
 _TIMEOUT_SECONDS: Final = 120.0
@@ -47,33 +53,6 @@ down_revision = "{older}"
 def upgrade() -> None:
     op.add_column("blobs", sa.Column("origin", sa.Text))
 '''
-
-
-class Code:
-    """Another version of the collector, from folders with its packages; it launches servers."""
-
-    def __init__(self, *folders: Path) -> None:
-        self._path = ":".join(map(str, folders))
-
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            self._command(arguments), stderr=subprocess.PIPE, env={**environment, "PYTHONPATH": self._path}
-        )
-
-    def run(
-        self, arguments: Sequence[str], environment: Mapping[str, str]
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self._command(arguments),
-            env={**environment, "PYTHONPATH": self._path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    @staticmethod
-    def _command(arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-c", _PROGRAM, *arguments]
 
 
 class Load:
@@ -145,22 +124,10 @@ def combine(server: Server) -> None:
         assert server.combine(query={"service": f"service-{number}"}).status_code == 200
 
 
-def code_of(commit: str, folder: Path) -> Code | None:
-    """Return the code of a commit, put into a folder; None if this clone hasn't so much history."""
-    packages = ("proto", "merge", "collector")
-    command = ["git", "-C", str(_ROOT), "archive", commit, *packages]
-    archive = subprocess.run(command, check=False, capture_output=True)
-    if archive.returncode:
-        return None
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as members:
-        members.extractall(folder, filter="data")
-    return Code(*(folder / package for package in packages))
-
-
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Code | None:
-    """The version before, if its code is in the history."""
-    return code_of(BEFORE, tmp_path_factory.mktemp("before"))
+    """The last release, if its code is in the history."""
+    return code_of(RELEASES[-1], tmp_path_factory.mktemp("before"))
 
 
 @pytest.fixture(scope="module")
@@ -185,19 +152,18 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Code:
 
 @pytest.mark.folder
 @pytest.mark.sqlite
-@pytest.mark.exhaustive  # the next test has the data folder of the version before
+@pytest.mark.exhaustive  # the next tests have what the releases left
 def test_one_machine_is_updated_under_load_and_back(tmp_path: Path, before: Code | None) -> None:
     """Clients send again what falls into the gap between two processes, as the agent does.
 
-    Without the old version's code, the update is from a data folder that it has left.
+    Without the old release's code, the update is from a data folder that it has left.
     """
     port = free_port()
     old = Server(tmp_path / "home", {"PGOF_BIND_ADDRESS": f"127.0.0.1:{port}"}, before)
     new = Server(tmp_path / "home", {"PGOF_BIND_ADDRESS": f"127.0.0.1:{port}"})
     load = Load(f"http://127.0.0.1:{port}")
     if before is None:
-        with tarfile.open(DATA_FOLDERS / "catalog-5.0.tar.gz") as archive:
-            archive.extractall(new.home, filter="data")
+        put_folder(new, RELEASES[-1])
     try:
         if before is not None:
             old.start()
@@ -226,19 +192,52 @@ def test_one_machine_is_updated_under_load_and_back(tmp_path: Path, before: Code
         new.kill()
 
 
-@pytest.mark.sqlite
 @pytest.mark.folder
-def test_a_data_folder_of_the_version_before_is_used_as_it_is(stopped: Server) -> None:
-    with tarfile.open(DATA_FOLDERS / "catalog-5.0.tar.gz") as archive:
-        archive.extractall(stopped.home, filter="data")
-    stopped.start()
-    assert not stopped.events("profiles recovered")
-    assert not stopped.events("catalog tables replaced")
-    expected = dict.fromkeys("abcde", 1)
-    assert tally(stopped.merge().content) == expected
-    for name in "abc":
-        assert stopped.submit(profile_of(name), query={"labels": "version=1"}).status_code == 204
-    assert tally(stopped.merge().content) == expected
+@pytest.mark.sqlite
+@pytest.mark.parametrize("version", RELEASES)
+def test_the_data_folder_of_a_release_is_used_as_it_is_and_the_way_back_is_a_backup(
+    stopped: Server, version: str
+) -> None:
+    put_folder(stopped, version)
+    use_what_is_left(stopped)
+    restore_with(code_of(version, stopped.home / "code"), stopped)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("version", RELEASES)
+def test_a_bucket_and_a_database_of_a_release_are_used_as_they_are_and_back(
+    stopped: Server, version: str
+) -> None:
+    put_shared(stopped, version)
+    use_what_is_left(stopped)
+    assert stopped.stop() == 0
+    with Server(stopped.home, stopped.environment, code_of(version, stopped.home / "code")) as old:
+        check_all(old, more="f")
+
+
+def use_what_is_left(server: Server) -> None:
+    """Start on what a release left; nothing is made again, and nothing is lost."""
+    with Receiver() as receiver:
+        with_webhook(server, receiver.url).start()
+        for event in ("catalog tables replaced", "profiles recovered", "profile recounted"):
+            assert not server.events(event)
+        check_all(server)
+        receiver.wait_for(EVENTS)
+    send(server, *"abc", labels="version=1")
+    check_all(server)
+    assert server.submit(profile_of("f")).status_code == 204
+    check_all(server, more="f")
+
+
+def restore_with(code: Code | None, server: Server) -> None:
+    """Restore a backup of this version with older code, which has all that was submitted meanwhile."""
+    backup = server.home / "backup"
+    assert server.run("backup", str(backup)).returncode == 0
+    old = Server(server.home / "old", launcher=code)
+    restored = old.run("restore", str(backup))
+    assert restored.returncode == 0, restored.stderr
+    with old:
+        check_all(old, more="f")
 
 
 @pytest.mark.shared

@@ -9,7 +9,6 @@ import re
 import shutil
 import sqlite3
 import stat
-import tarfile
 from contextlib import closing
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from pgo_collector.blobs.blobs import seal_size
 
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
 from tests.server import Server
-
-DATA_FOLDERS = Path(__file__).parents[2] / "testdata" / "data_folders"
 
 
 def submit_all(server: Server, *names: str) -> None:
@@ -270,7 +267,7 @@ def test_an_unreadable_blob_is_left_out_after_a_reindex_too(server: Server) -> N
 
 
 def unseal(blob: Path) -> None:
-    """Turn a combined blob into one of an earlier version, without a seal."""
+    """Cut the seal off a combined blob."""
     size = seal_size(blob.read_bytes())
     assert size
     os.truncate(blob, blob.stat().st_size - size)
@@ -476,7 +473,7 @@ def test_inputs_come_back_from_the_blob_itself(server: Server, inputs: str, cata
 
 
 @pytest.mark.folder
-def test_inputs_come_back_from_the_catalog_where_an_earlier_version_combined(server: Server) -> None:
+def test_inputs_come_back_from_the_catalog_if_the_seal_is_damaged_too(server: Server) -> None:
     combine = Combine(server)
     (path,) = server.blobs(".inputs")
     before = path.read_bytes()
@@ -573,33 +570,6 @@ def damage(catalog: Path, *, last: bool = False) -> None:
         begin = size - page if last else page
         file.seek(begin)
         file.write(b"\xa5" * (size - begin))
-
-
-@pytest.mark.folder
-@pytest.mark.sqlite
-def test_a_folder_of_the_previous_version_is_opened_as_it_is(stopped: Server) -> None:
-    """Its catalog isn't rebuilt, and its combined profile is sealed."""
-    with tarfile.open(DATA_FOLDERS / "catalog-4.tar.gz") as archive:
-        archive.extractall(stopped.home, filter="data")
-    stopped.start()
-    stopped.wait_for_log("combined profiles sealed")
-    assert not stopped.events("profiles recovered")
-    assert not stopped.events("catalog tables replaced")
-    expected = dict.fromkeys("abcde", 1)
-    assert tally(stopped.merge().content) == expected
-    for name in "abc":
-        assert stopped.submit(profile_of(name), query={"labels": "version=1"}).status_code == 204
-    assert tally(stopped.merge().content) == expected
-    assert stopped.release(1).status_code == 200
-    stopped.stop()
-    drop_catalog(stopped)
-    for path in stopped.blobs(".inputs"):
-        path.unlink()
-    stopped.start()
-    assert tally(stopped.merge().content) == expected
-    for name in "abc":
-        assert stopped.submit(profile_of(name), query={"labels": "version=1"}).status_code == 204
-    assert tally(stopped.merge().content) == expected
 
 
 def test_the_folder_stays_locked_without_its_lock_file(server: Server) -> None:

@@ -37,9 +37,9 @@ class Version(NamedTuple):
 
 
 # The version of the tables in `tables`. Raise it with every change there, and add the step to `versions`.
-VERSION = Version(5, 2)
-# The first version from which there are steps.
-FIRST_VERSION = Version(4, 0)
+VERSION = Version(6, 0)
+# The first version from which there are steps: the tables of release 1.0.0.
+FIRST_VERSION = Version(6, 0)
 # The version where there are no tables.
 NO_VERSION = Version(0, 0)
 # Alembic's table, with one row.

@@ -1,4 +1,4 @@
-"""The steps: `v4_0`, `v5_0`, `v5_1` and `v5_2`, a file for each version, with the tables as they were then.
+"""The steps: a file for each version, with the tables as they were then, from `v6_0` on.
 
 Alembic takes them, through `catalog.migrations`.
 """

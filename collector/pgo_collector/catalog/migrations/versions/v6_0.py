@@ -1,8 +1,8 @@
-"""The first version from which there are steps. No step leads to it: older catalogs are rebuilt."""
+"""The tables of release 1.0.0. No step leads to them."""
 
 from __future__ import annotations
 
-revision = "4.0"
+revision = "6.0"
 down_revision = None
 
 
