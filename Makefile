@@ -230,6 +230,10 @@ lint: setup ## Check style, types and generated files
 	$(BIN)/hadolint Dockerfile agent/Dockerfile
 	$(BIN)/mypy merge collector agent deploy tests tools
 
+.PHONY: dist
+dist: setup ## Build a release of the checked-out commit in dist/: wheels, sdists, lists of what is inside, SHA256SUMS
+	$(BIN)/python -m tools.dist $(ARGS)
+
 .PHONY: docs
 docs: setup ## Write the pages and pictures that are made from other files, and build the site in .dev/site
 	$(BIN)/python -m tools.site.reference

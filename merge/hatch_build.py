@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ROOT = Path(__file__).parent
 PACKAGE = ROOT / "pprof_merge"
 # One group is one C file, whose functions gcc inlines into each other with these flags, and not without.
-_FLAGS = "-fno-semantic-interposition -fvisibility=hidden --param max-inline-insns-auto=120"
+_FLAGS = "-fno-semantic-interposition -fvisibility=hidden --param max-inline-insns-auto=120 -g0"
 # Modules that the compiled ones import, and which stay as they are.
 _IMPORTED = ("errors", "limits")
 
@@ -30,7 +30,7 @@ class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the engine, and tell hatchling what to add."""
-        if self.target_name != "wheel" or version == "editable":
+        if self.target_name != "wheel" or version == "editable" or os.environ.get("PPROF_MERGE_PURE"):
             return
         try:
             compile_engine()
@@ -63,7 +63,11 @@ def compile_engine() -> Path:
             (copy.parent / "__init__.py").touch()
             shutil.copyfile(named.source(name), copy)
         (tree / "pprof_merge" / "__init__.py").touch()
-        environment = {**os.environ, "CFLAGS": f"{os.environ.get('CFLAGS', '')} {_FLAGS}"}
+        # Folders differ from build to build, and are not to be in what is compiled; mypyc's is in the second.
+        flags = f"{os.environ.get('CFLAGS', '')} {_FLAGS}"
+        for folder_of_build in (tree, sys.prefix):
+            flags += f" -ffile-prefix-map={folder_of_build}=."
+        environment = {**os.environ, "CFLAGS": flags}
         subprocess.run(
             [sys.executable, __file__, "build_ext"],
             cwd=tree,

@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from pprof_proto.release import ShowVersion
+
 from pgo_agent.commands import (
     add_binary,
     add_capture,
@@ -30,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
         prog="pgo-agent", description="Take profiles of programs, and submit them to a collector."
     )
     commands = commands_parser.add_subparsers(required=True, metavar="COMMAND")
+    commands_parser.add_argument("--version", action=ShowVersion, of="pgo-agent")
     add_binary(commands.add_parser("binary", help="send native programs to a collector, for better builds"))
     add_capture(commands.add_parser("capture", help="write a pprof profile of programs on this machine"))
     add_convert(commands.add_parser("convert", help="convert a recording of perf to a pprof profile"))

@@ -12,9 +12,10 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
+from pprof_merge import ENGINE
 from pprof_merge.streams import flush_standard_output, open_standard_streams, say
+from pprof_proto.release import ShowVersion
 
 from pgo_collector.errors import CannotStart, CatalogFails, CatalogUnreadable, StorageFails
 from pgo_collector.http.keys import Key, append_line, digest_of, new_key
@@ -34,12 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    parser.add_argument(
-        "--version",
-        action=_Version,
-        nargs=0,
-        help="print the version, and whether the merge engine is compiled or interpreted",
-    )
+    parser.add_argument("--version", action=ShowVersion, of="pgo-collector", more=f", engine {ENGINE}")
     command = commands.add_parser(
         "serve",
         help="serve HTTP until SIGTERM or Ctrl-C",
@@ -308,15 +304,3 @@ def _list_settings(_: argparse.Namespace) -> None:
         is_stated = field.default_factory is None and field.default is not None
         default = f" Default: {field.default}" if is_stated else ""
         print(f"{PREFIX}{name.upper()}\n    {field.description}{default}")
-
-
-class _Version(argparse.Action):
-    """Prints the version and how the merge engine runs, and ends the command."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from importlib.metadata import version  # noqa: PLC0415 (see above)
-
-        from pprof_merge import ENGINE  # noqa: PLC0415
-
-        print(f"pgo-collector {version('pgo-collector')}, engine {ENGINE}")
-        parser.exit()

@@ -13,7 +13,9 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
+
+from pprof_proto.release import ShowVersion
 
 from pprof_merge.command.files import STANDARD_STREAM, BadInputError, read, write
 from pprof_merge.command.parallel import collect
@@ -45,11 +47,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0, or 2 with a message that names the file or option at fault.",
         formatter_class=_formatter,
     )
-    described.add_argument(
-        "--version",
-        action=_Version,
-        help="print the version, and whether the engine is compiled or interpreted",
-    )
+    described.add_argument("--version", action=ShowVersion, of="pprof-merge", more=f", engine {ENGINE}")
     described.add_argument(
         "-o",
         "--output",
@@ -153,19 +151,6 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     if not width and sys.stdout.isatty():
         width = os.get_terminal_size(sys.stdout.fileno()).columns
     return argparse.HelpFormatter(prog, width=(width or _COLUMNS) - 2)
-
-
-class _Version(argparse.Action):
-    """Prints the version and how the engine runs, and ends the command."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
-        super().__init__(option_strings, dest, nargs=0, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from importlib.metadata import version  # noqa: PLC0415 - its import takes longer than it is worth
-
-        print(f"pprof-merge {version('pprof-merge')}, engine {ENGINE}")
-        parser.exit()
 
 
 def _at_least_one(text: str) -> int:
