@@ -27,8 +27,22 @@ from tests.storages import Folders, Storages
 
 COMMAND = str(Path(sys.executable).with_name("pgo-collector"))
 _PATIENCE_SECONDS = 120.0
+_CHANGED = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from pgo_collector.command.cli import main
+from tests.zygote import set_constants
+set_constants(os.environ)
+sys.exit(main(sys.argv[1:]))
+"""
 
 LogLine = dict[str, Any]
+
+
+def command_in(environment: Mapping[str, str]) -> list[str]:
+    """Return the command, or a program that changes its constants first, as `zygote.set_constants` says."""
+    changes = any(name.startswith("pgo_collector.") for name in environment)
+    return [sys.executable, "-c", _CHANGED] if changes else [COMMAND]
 
 
 class Process(Protocol):
@@ -58,13 +72,14 @@ class Installed:
     """The command as it is installed, for tests of what only a process of its own has."""
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Process:
-        return subprocess.Popen([COMMAND, *arguments], stderr=subprocess.PIPE, env=environment)
+        command = [*command_in(environment), *arguments]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
 
     def run(
         self, arguments: Sequence[str], environment: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [COMMAND, *arguments],
+            [*command_in(environment), *arguments],
             env=environment,
             capture_output=True,
             text=True,
@@ -77,8 +92,9 @@ class Server:
     """`pgo-collector serve` on a free loopback port; as a context manager it runs within the block.
 
     `home` holds the keys files and, in `data`, the data folder; `environment` adds to the settings, or
-    overrides them. `launcher` starts it; pytest's own one forks it from a process that has it loaded.
-    `storages` knows where its blobs are, and `catalogs` where its catalog is.
+    overrides them, and constants, as `zygote.set_constants` says. `launcher` starts it; pytest's own one
+    forks it from a process that has it loaded. `storages` knows where its blobs are, and `catalogs` where its
+    catalog is.
     """
 
     launcher: Launcher = Installed()

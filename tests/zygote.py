@@ -270,10 +270,23 @@ def _stop_when_it_serves(readable: int) -> None:
                 os.kill(os.getpid(), signal.SIGTERM)
 
 
+def set_constants(environment: Mapping[str, str]) -> None:
+    """Change the constants of the collector's modules that variables name in full.
+
+    `pgo_collector.submits.captures._MOST_AT_ONCE` is one. Its workers, which are forked, have them as well.
+    """
+    for name, text in environment.items():
+        if name.startswith("pgo_collector."):
+            module, _, constant = name.rpartition(".")
+            found = import_module(module)
+            setattr(found, constant, type(getattr(found, constant))(text))
+
+
 def _become(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
     """Take the environment and the descriptors of a command: output, errors and held sockets."""
     os.environ.clear()
     os.environ.update(environment)
+    set_constants(environment)
     moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, _BEYOND_HELD) for descriptor in descriptors]
     for descriptor in descriptors:
         os.close(descriptor)

@@ -362,7 +362,7 @@ class TaskOutOfMemory(Refusal, status=422):
         """Return the refusal of a task that needs more than `memory_bytes`."""
         return cls(
             f"this takes more than the {memory_bytes >> 20:,} MiB of memory that a worker process may use for"
-            " it (PGOF_WORKER_MEGABYTES); send or select less"
+            " it (PGOF_MEMORY_MEGABYTES or PGOF_WORKER_MEGABYTES); send or select less"
         )
 
 
@@ -447,11 +447,11 @@ class CaptureFailed(Refusal, status=502):
 
 
 class CapturesBusy(Refusal, status=503, retry_seconds=5):
-    """The most profiles that PGOF_CAPTURES allows are being taken."""
+    """As many profiles as may be taken at once are being taken."""
 
 
 class TooManyStreams(Refusal, status=503, retry_seconds=30):
-    """The most pages that PGOF_LIVE_STREAMS allows are open to be told of new profiles."""
+    """As many pages are open as PGOF_LIVE_STREAMS allows to be told of new profiles."""
 
 
 class WorkerUnavailable(Refusal, status=503, retry_seconds=5):

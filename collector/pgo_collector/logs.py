@@ -195,9 +195,9 @@ EVENTS: Mapping[str, str] = {
     "worker hung": "A worker process was stopped by a signal, or has done nothing for 10 seconds. It is"
     " replaced, and the task is tried again.",
     "worker killed by kernel": "The machine or cgroup had no memory left. The task isn't tried again. Lower"
-    " `PGOF_WORKER_MEGABYTES`, or give the collector more memory.",
-    "worker memory exceeded": "A task needed more than `PGOF_WORKER_MEGABYTES`, and was refused. Its worker"
-    " process is replaced.",
+    " `PGOF_MEMORY_MEGABYTES` (or `PGOF_WORKER_MEGABYTES`), or give the collector more memory.",
+    "worker memory exceeded": "A task needed more than `PGOF_MEMORY_MEGABYTES` leaves it, or than"
+    " `PGOF_WORKER_MEGABYTES`, and was refused. Its worker process is replaced.",
     "task timed out": "A task took longer than `PGOF_TASK_SECONDS`, and was refused. Its worker process is"
     " replaced.",
     "task abandoned": "The client has disconnected. The worker process is replaced, as others may wait for"

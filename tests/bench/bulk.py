@@ -17,6 +17,7 @@ from tests.bench.report import Section, ratio, seconds, table
 from tests.bench.rig import LARGE, Rig
 from tests.bench.serving import largest_memory, ours, sampled
 from tests.collector.dask_processes import DaskCluster
+from tests.constants import LEAST_UNREAD
 from tests.control_group import ControlGroup, NoControlGroup, control_group
 from tests.interop import ceph_cluster
 from tests.interop.ceph_cluster import running_ceph
@@ -147,7 +148,7 @@ def _compared(rig: Rig, files: list[Path], server: Server, where: _Groups) -> _C
         fleet.load()
         fleet.all()
         progress(f"{name}: all are submitted")
-        of_cluster = {"PGOF_BULK": cluster.address, "PGOF_BULK_BLOBS": str(rig.count(LARGE) // 2)}
+        of_cluster = {"PGOF_BULK": cluster.address, LEAST_UNREAD: str(rig.count(LARGE) // 2)}
         merges: set[str] = set()
         contenders: dict[str, Callable[[], Cost]] = {
             _ALONE: partial(_first_merge, fleet, {}, where.collector, merges),

@@ -15,7 +15,6 @@ from pgo_collector.traces.gate import Description
 from pgo_collector.traces.keys import TraceKeys
 from pgo_collector.traces.reports import ReportBounds
 from pgo_collector.traces.signing import Verifier, new_origin, sign
-from pgo_collector.traces.spans import PARTS
 from pgo_collector.traces.tracing import Choice, SignedTracing
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -24,6 +23,7 @@ from tests.bench.measure import Cost, in_turns
 from tests.bench.report import Section, seconds, table
 from tests.bench.rig import Rig
 from tests.bench.serving import Request, Serving, ours
+from tests.constants import TRACE_WINDOW
 from tests.server import Server
 
 _ROUNDS = 15
@@ -43,7 +43,6 @@ def _signed(key: str) -> Headers:
 _SERVERS: dict[str, dict[str, str] | None] = {
     "untraced": None,
     "traced": {},
-    "without parts": {"PGOF_TRACE_PARTS": ""},
 }
 # The server of each case, and the headers of its requests. Those of one server are answered by one process,
 # since two processes of the same program differ by more than some of the cases.
@@ -51,8 +50,7 @@ _CASES: dict[str, tuple[str, Callable[[], Headers]]] = {
     "not configured": ("untraced", tuple),
     "unsigned": ("traced", tuple),
     "with a bad signature": ("traced", lambda: _signed(_WRONG)),
-    "signed, all parts": ("traced", lambda: _signed(_KEY)),
-    "signed, no parts": ("without parts", lambda: _signed(_KEY)),
+    "signed": ("traced", lambda: _signed(_KEY)),
 }
 
 
@@ -93,9 +91,9 @@ The merge of {_stored(rig)} profiles, of which none is new.
 
 A merge of half of their instances that has to be made: the half is different each time.
 
-Three servers, in turns. "Unsigned", "with a bad signature" and "signed, all parts" are answered by one of
+Three servers, in turns. "Unsigned", "with a bad signature" and "signed" are answered by one of
 them, in one process. Two processes differ by some percent even if both do the same, so the increase over
-unsigned requests is the exact one. Asked: ≤ 15 % for a submit of 30 KB that is signed, with all parts.
+unsigned requests is the exact one. Asked: ≤ 15 % for a submit of 30 KB that is signed.
 
 {table(("a request", "CPU in the gate"), _gate(rig, keys))}
 
@@ -117,7 +115,7 @@ def _running(rig: Rig, keys: Path) -> Iterator[Mapping[str, _Running]]:
     with ExitStack() as stack:
         servers: dict[str, _Running] = {}
         for name, told in _SERVERS.items():
-            traced = {"PGOF_TRACE_KEYS_FILE": str(keys), "PGOF_TRACE_WINDOW": f"{_WINDOW:g}"}
+            traced = {"PGOF_TRACE_KEYS_FILE": str(keys), TRACE_WINDOW: f"{_WINDOW:g}"}
             environment = {} if told is None else traced | told
             server = stack.enter_context(Server(rig.scratch / f"traces-{name}", environment))
             fleet = Fleet(server, files, stored)
@@ -161,10 +159,8 @@ def _gate(rig: Rig, keys: Path) -> Iterator[list[str]]:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         """Answer nothing."""
 
-    verifier = Verifier(_WINDOW, takes_osprofiler=True)
-    tracing = SignedTracing(
-        Choice(frozenset(PARTS), 1000, ReportBounds(64, 60.0, 60.0)), TraceKeys(keys), verifier, ()
-    )
+    verifier = Verifier(_WINDOW)
+    tracing = SignedTracing(Choice(1000, ReportBounds(64, 60.0, 60.0)), TraceKeys(keys), verifier, ())
     gate = tracing.around(application, lambda _: Description("", "", {}))
     cases: dict[str, tuple[ASGIApp, Callable[[], Headers]]] = {
         "not configured": (application, tuple),

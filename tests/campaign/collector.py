@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.processes import stat_of, state_of
-from tests.server import COMMAND, Process, Server, descendants
+from tests.server import Process, Server, command_in, descendants
 
 _LONGEST_LINE: Final = 400
 
@@ -111,7 +111,10 @@ class Collector(Server):
 
     def _spawn(self, *arguments: str) -> Process:
         process = subprocess.Popen(
-            [COMMAND, *arguments], stderr=subprocess.PIPE, env=self.environment, start_new_session=True
+            [*command_in(self.environment), *arguments],
+            stderr=subprocess.PIPE,
+            env=self.environment,
+            start_new_session=True,
         )
         self.spawned.append(process.pid)
         return process

@@ -29,6 +29,7 @@ from tests.campaign.machine_clients import EXPIRING, KEEP_DAYS, OWNERS, Clients
 from tests.campaign.machine_faults import Trouble
 from tests.campaign.machine_parts import COLLECTORS, Machines, Member
 from tests.campaign.report import Findings
+from tests.constants import LEAST_UNREAD
 from tests.interop import ceph_cluster, postgres_cluster
 from tests.server import Server
 
@@ -53,7 +54,7 @@ SETTINGS: Final = {
     "PGOF_STORAGE_SECONDS": "5",
     "PGOF_TASK_SECONDS": "20",
     "PGOF_BODY_TIMEOUT": "10",
-    "PGOF_BULK_BLOBS": "50",
+    LEAST_UNREAD: "50",
     "PGOF_UPKEEP_SECONDS": "2",
     "PGOF_ROLLUP_DAYS": "2",
     "PGOF_ROLLUP_LABELS": "version",

@@ -32,6 +32,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from tests.collector.querying import CPU, SAMPLES
 from tests.collector.visitor import Visitor
+from tests.constants import LABEL_VALUES, QUERY_LABELS, QUERY_POINTS
 from tests.faults.stacks import SECOND, profile_of
 from tests.merge.tracked import MS, delayed, tracked
 from tests.server import Server, bearer
@@ -42,9 +43,9 @@ KEYS = {"key-of-shops": "shop,shop-*", "key-of-shop": "shop"}
 SETTINGS = {
     "PYTHONHASHSEED": "0",
     "PGOF_STORAGE": "",
-    "PGOF_QUERY_LABELS": "13",
-    "PGOF_QUERY_POINTS": "50",
-    "PGOF_LABEL_VALUES": "5",
+    QUERY_LABELS: "13",
+    QUERY_POINTS: "50",
+    LABEL_VALUES: "5",
 }
 
 OWN_TRACE, OTHERS_TRACE = "a" * 32, "b" * 32

@@ -90,18 +90,18 @@ def test_a_head_without_an_end_costs_little(
 @pytest.mark.parametrize(
     ("request_", "status", "setting"),
     [
-        (HEAD + b"X: y\r\n" * 100 + b"\r\n", 431, "PGOF_MAX_HEADERS"),
-        (HEAD + b"X: " + b"y" * 66_000 + b"\r\n\r\n", 431, "PGOF_MAX_HEADER_BYTES"),
+        (HEAD + b"X: y\r\n" * 100 + b"\r\n", 431, "more than 100 header fields"),
+        (HEAD + b"X: " + b"y" * 66_000 + b"\r\n\r\n", 431, "larger than 65,536 bytes"),
         (HEAD + b"X-Long: " + b"y" * 8187 + b"\r\n\r\n", 431, "x-long has 8,193 bytes"),
         (HEAD + b"X-Long: y" + b"\r\n y" * 90 + b"y" * 8100 + b"\r\n\r\n", 431, "x-long"),
-        (HEAD + b"X: " + b"y" * 66_000, 431, "PGOF_MAX_HEADER_BYTES"),
+        (HEAD + b"X: " + b"y" * 66_000, 431, "larger than 65,536 bytes"),
         (b"HEAD /healthz?" + b"x" * 16_400 + b" HTTP/1.1\r\nHost: collector\r\n\r\n", 414, ""),
         (
             b"GET /healthz?" + b"x" * 16_400 + b" HTTP/1.1\r\nHost: collector\r\n\r\n",
             414,
-            "PGOF_MAX_URL_BYTES",
+            "longer than 16,384 bytes",
         ),
-        (b"GET /healthz?" + b"x" * 66_000, 414, "PGOF_MAX_URL_BYTES"),
+        (b"GET /healthz?" + b"x" * 66_000, 414, "longer than 16,384 bytes"),
     ],
     ids=[
         "headers",

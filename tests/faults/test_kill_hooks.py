@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.constants import WEBHOOK_SECONDS
 from tests.faults.campaign import Check, Strike, kill_at_points, lanes_in
 from tests.faults.killer import Mode
 from tests.faults.lane import KillableZygote, Lane, Tally, profile_named, submitted
@@ -31,7 +32,7 @@ def settings(tmp_path: Path) -> Iterator[dict[str, str]]:
         yield {
             "PGOF_WEBHOOK_URL": f"http://127.0.0.1:{listener.getsockname()[1]}/",
             "PGOF_WEBHOOK_SECRET_FILE": str(secret),
-            "PGOF_WEBHOOK_TIMEOUT": "600",
+            WEBHOOK_SECONDS: "600",
         }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from pgo_collector.checks import Finding, State
@@ -20,7 +20,7 @@ from pgo_collector.hooks.endpoint import read_secrets
 from pgo_collector.http.keys import KeySet
 from pgo_collector.http.session_secret import read_session_secret
 from pgo_collector.merges.rules_folder import RulesFolder
-from pgo_collector.settings import PREFIX, Settings, unknown_variables
+from pgo_collector.settings import Settings
 from pgo_collector.store.binaries import stored_sizes
 from pgo_collector.store.store import storage_of
 from pgo_collector.traces.keys import TraceKeys
@@ -29,9 +29,9 @@ from pgo_collector.workers.bulk import require_dask
 _DIGEST = b"sha256:"
 
 
-def check_configuration(settings: Settings, variables: Mapping[str, object]) -> Iterator[Finding]:
-    """Check the settings, which were read from these variables, and the files that they name."""
-    yield from _variables(settings, variables)
+def check_configuration(settings: Settings) -> Iterator[Finding]:
+    """Check the settings, as they were read, and the files that they name."""
+    yield from _variables(settings)
     yield _keys("submit keys", settings.submit_auth_keys_file)
     yield _keys("merge keys", settings.merge_auth_keys_file)
     if settings.metrics_auth_keys_file is not None:
@@ -46,13 +46,11 @@ def check_configuration(settings: Settings, variables: Mapping[str, object]) -> 
     yield _bulk(settings)
 
 
-def _variables(settings: Settings, variables: Mapping[str, object]) -> Iterator[Finding]:
+def _variables(settings: Settings) -> Iterator[Finding]:
     state: State = "fails" if settings.unknown_settings == "refuse" else "warning"
-    for name, fix in unknown_variables(variables).items():
+    for name, fix in settings.unknown_variables.items():
         yield Finding("settings", state, f"{name} isn't a setting", fix)
-    known = [f"{PREFIX}{name}".upper() for name in Settings.model_fields]
-    given = {name.upper() for name in variables}.intersection(known)
-    yield Finding("settings", "ok", f"{len(given)} of {len(known)} are set")
+    yield Finding("settings", "ok", f"{settings.given} of {len(Settings.model_fields)} are set")
 
 
 def _keys(part: str, path: Path) -> Finding:

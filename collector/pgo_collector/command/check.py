@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 
 from pgo_collector.checks import Finding
@@ -11,7 +10,7 @@ from pgo_collector.checks.catalog import check_catalog, stored_bytes
 from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.checks.data_folder import check_disk, check_folder
 from pgo_collector.errors import CatalogUnavailable, SettingsInvalid
-from pgo_collector.settings import given_variables, read_settings
+from pgo_collector.settings import read_settings
 from pgo_collector.store.store import database_of, storage_of
 
 _FAILS = 1
@@ -37,7 +36,7 @@ def _findings() -> Iterator[Finding]:
         fix = "correct it; the other checks need the settings, so they were skipped"
         yield Finding("settings", "fails", str(error), fix)
         return
-    yield from check_configuration(settings, given_variables(os.environ))
+    yield from check_configuration(settings)
     yield from check_folder(settings)
     try:
         catalog = database_of(settings)

@@ -20,7 +20,7 @@ from pprof_proto.release import ShowVersion
 from pgo_collector.errors import CannotStart, CatalogFails, CatalogUnreadable, StorageFails
 from pgo_collector.http.keys import Key, append_line, digest_of, new_key
 from pgo_collector.logs import set_up_logs
-from pgo_collector.settings import BASIC, PREFIX, Settings, read_settings
+from pgo_collector.settings import BASIC, PREFIX, SHOWN, Settings, followers_of, read_settings
 
 EXIT_INTERRUPTED = 130
 EXIT_FAILED = 2
@@ -286,7 +286,7 @@ def _new_key(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
 
 def _basic_settings() -> str:
     shown = "\n".join(f"  {PREFIX}{name.upper():<22} {_in_short(name)}" for name in BASIC)
-    others = len(Settings.model_fields) - len(BASIC)
+    others = len(SHOWN) - len(BASIC)
     return (
         f"settings that matter, from the environment:\n{shown}\n\n"
         f"`pgo-collector settings` lists these and {others} more, with their defaults."
@@ -299,8 +299,10 @@ def _in_short(name: str) -> str:
 
 
 def _list_settings(_: argparse.Namespace) -> None:
-    for name in (*BASIC, *(name for name in Settings.model_fields if name not in BASIC)):
+    for name in (*BASIC, *(name for name in SHOWN if name not in BASIC)):
         field = Settings.model_fields[name]
         is_stated = field.default_factory is None and field.default is not None
         default = f" Default: {field.default}" if is_stated else ""
         print(f"{PREFIX}{name.upper()}\n    {field.description}{default}")
+        if followers := followers_of(name):
+            print("    Sets too, unless they are set:", *followers, sep="\n      ")

@@ -179,7 +179,10 @@ class Connection(H11Protocol):
         """See PooledConnection."""
         if self.phase is Phase.HEAD and self._requests.has_begun and not self._requests.is_for_health_checks:
             seconds = self._pool.limits.head_seconds
-            detail = f"the head of the request took longer than {seconds:g} seconds (PGOF_HEAD_TIMEOUT)"
+            detail = (
+                f"the head of the request took longer than {seconds:g} seconds (PGOF_BODY_TIMEOUT or"
+                " PGOF_HEAD_TIMEOUT)"
+            )
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, detail, "head_timeout")
         elif self.phase is Phase.LEAVING:
             self._watch_reader()
@@ -193,7 +196,10 @@ class Connection(H11Protocol):
     def refuse_head(self) -> None:
         """See PooledConnection."""
         most = self._pool.limits.heads_bytes
-        detail = f"unfinished heads of requests use {most:,} bytes (a quarter of PGOF_BODY_MEMORY_BYTES)"
+        detail = (
+            f"unfinished heads of requests use {most:,} bytes (a quarter of PGOF_BODY_MEMORY_BYTES, which"
+            " follows PGOF_MEMORY_MEGABYTES)"
+        )
         self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"{detail}; send the request again", "heads")
 
     def _should_upgrade(self) -> bool:

@@ -27,6 +27,8 @@ from pgo_collector.settings import Settings
 
 # For the files of the catalog, the profiles that are read or written, and the sockets of the workers.
 _DESCRIPTORS_FOR_FILES = 256
+# The size and number of a request's headers, the length of its URL, and the mean size of a body's chunks.
+_HEADER_BYTES, MOST_HEADERS, _URL_BYTES, _CHUNK_BYTES = 64 << 10, 100, 16 << 10, 64
 # Why a connection or a request on it is refused, or a connection is closed.
 REFUSALS = (
     "answer_timeout",
@@ -117,11 +119,11 @@ class ConnectionLimits:
                 descriptors=descriptors,
             )
         return cls(
-            header_bytes=settings.max_header_bytes,
-            headers=settings.max_headers,
-            chunk_bytes=settings.min_chunk_bytes,
+            header_bytes=_HEADER_BYTES,
+            headers=MOST_HEADERS,
+            chunk_bytes=_CHUNK_BYTES,
             heads_bytes=settings.body_memory_bytes // 4,
-            url_bytes=settings.max_url_bytes,
+            url_bytes=_URL_BYTES,
             head_seconds=settings.head_timeout,
             idle_seconds=settings.idle_timeout,
             answer_seconds=settings.answer_timeout,

@@ -139,8 +139,8 @@ class Requests(h11.Connection):
         self._chunk_bytes += len(data.data)
         if self._n_chunks > _FREE_CHUNKS and self._chunk_bytes < self._n_chunks * self._limits.chunk_bytes:
             detail = (
-                f"the chunks of the body have fewer than {self._limits.chunk_bytes} bytes on average"
-                " (PGOF_MIN_CHUNK_BYTES); send larger ones"
+                f"the chunks of the body have fewer than {self._limits.chunk_bytes} bytes on average;"
+                " send larger ones"
             )
             raise Refused(HTTPStatus.BAD_REQUEST, detail, "chunks")
 
@@ -154,13 +154,13 @@ class Requests(h11.Connection):
         return self._headers_too_large()
 
     def _url_too_long(self) -> Refused:
-        detail = f"the URL is longer than {self._limits.url_bytes:,} bytes (PGOF_MAX_URL_BYTES)"
+        detail = f"the URL is longer than {self._limits.url_bytes:,} bytes, the limit"
         return Refused(HTTPStatus.REQUEST_URI_TOO_LONG, detail, "url_bytes")
 
     def _headers_too_large(self) -> Refused:
         detail = (
-            f"the headers, or a chunk's extensions, are larger than {self._limits.header_bytes:,} bytes"
-            " (PGOF_MAX_HEADER_BYTES)"
+            f"the headers, or a chunk's extensions, are larger than {self._limits.header_bytes:,} bytes,"
+            " the limit"
         )
         return Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail, "headers")
 
@@ -177,7 +177,7 @@ class _Lines(ReceiveBuffer):
         if (end := _BLANK_LINE.search(self._data, self._multiple_lines_search)) is not None:
             block = self._data[: end.end()]
             if block.count(b"\n") > self._most_headers + 2:  # the line of the request, and the blank one
-                detail = f"more than {self._most_headers} header fields, or lines of them (PGOF_MAX_HEADERS)"
+                detail = f"more than {self._most_headers} header fields, or lines of them"
                 raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail, "headers")
             if any(map(block.__contains__, _ILLEGAL)) or block.count(b"\r") != block.count(b"\r\n"):
                 raise Refused(HTTPStatus.BAD_REQUEST, "not a valid HTTP/1.1 request: illegal header line")

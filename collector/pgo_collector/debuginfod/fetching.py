@@ -55,6 +55,8 @@ _MOST_BUILDS = 50
 # The builds that are asked for in a round, and at once.
 _MOST_ASKED = 20
 _AT_ONCE = 2
+# How many build ids the servers are asked for in an hour.
+_BUILDS_PER_HOUR = 300
 # What came of several servers' answers is the last of these.
 _IN_ORDER: Sequence[Outcome] = ("missing", "unusable", "failed", "found")
 # Separate debug information says most; a program may have all, or symbols only.
@@ -104,7 +106,7 @@ class Fetching:
         free_bytes = int(settings.min_free_megabytes * (1 << 20))
         self._servers = Servers(settings.servers_of_debuginfod, settings.binary_bytes, free_bytes)
         self._answers = Answers(
-            store.blobs.storage.area(BINARIES), settings.servers_of_debuginfod, settings.debuginfod_builds
+            store.blobs.storage.area(BINARIES), settings.servers_of_debuginfod, _BUILDS_PER_HOUR
         )
         # By service and type: when it was last looked at, and the builds without names, those in most samples
         # first.

@@ -353,7 +353,8 @@ def add_symbols(body: Path, additions: Additions, limits: Limits) -> AddedSymbol
         if error.limit not in {"inflated_bytes", "compressed_bytes"}:
             raise
         raise BodyTooLarge(
-            f"the symbols are larger than {limits.inflated_bytes:,} bytes (PGOF_SYMBOLS_BYTES)"
+            f"the symbols are larger than {limits.inflated_bytes:,} bytes"
+            " (PGOF_MAX_INFLATED_BYTES or PGOF_SYMBOLS_BYTES)"
         ) from error
     except ProfileError as error:
         raise SymbolsUnreadable(
@@ -376,7 +377,7 @@ def add_symbols(body: Path, additions: Additions, limits: Limits) -> AddedSymbol
     if len(starts) > additions.most_functions:
         raise BodyTooLarge(
             f"the symbols have {len(starts):,} functions; the limit is {additions.most_functions:,}"
-            " (PGOF_SYMBOLS_FUNCTIONS)"
+            " (PGOF_MAX_INFLATED_BYTES or PGOF_SYMBOLS_FUNCTIONS)"
         )
     code = Code.none()
     for _, each in code_in(profile, text_of, is_program=not len(profile.samples)):

@@ -233,8 +233,8 @@ class BodyTime:
             signal.setitimer(signal.ITIMER_PROF, 0)
         # Only here is the memory of the interrupted work released.
         raise BodyTooCostly(
-            f"reading the body takes more than {allowed:.3g} seconds of CPU time (PGOF_BODY_CPU_SECONDS);"
-            " send less in one body"
+            f"reading the body takes more than {allowed:.3g} seconds of CPU time"
+            " (PGOF_TASK_SECONDS or PGOF_BODY_CPU_SECONDS); send less in one body"
         )
 
     def _interrupt(self, *_: object) -> None:

@@ -48,9 +48,9 @@ _FORM = "application/x-www-form-urlencoded"
 _OF_CURL = "; if `curl -d` sent it, use `--data-binary`, which leaves the bytes as they are"
 # The settings that set limits on a profile.
 _SETTINGS = {
-    "compressed_bytes": "PGOF_MAX_COMPRESSED_BYTES",
+    "compressed_bytes": "PGOF_MAX_INFLATED_BYTES or PGOF_MAX_COMPRESSED_BYTES",
     "inflated_bytes": "PGOF_MAX_INFLATED_BYTES",
-    "name_bytes": "PGOF_MAX_NAME_BYTES",
+    "name_bytes": "PGOF_MAX_INFLATED_BYTES or PGOF_MAX_NAME_BYTES",
 }
 
 

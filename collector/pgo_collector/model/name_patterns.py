@@ -101,7 +101,7 @@ def _matcher(pattern: str, end: float) -> NameMatcher:
         if process_time() > end:
             raise ParameterInvalid(
                 f"focus, ignore, hide: they take more than {PATTERN_TIME.seconds:g} seconds"
-                " (PGOF_PATTERN_SECONDS) for these names; write simpler expressions"
+                " (PGOF_TASK_SECONDS or PGOF_PATTERN_SECONDS) for these names; write simpler expressions"
             )
         return search(shown_name(name)) is not None
 

@@ -19,6 +19,7 @@ from pgo_collector.queries.fleet import Fleet
 
 SECOND = 10**9
 _DAY = 86_400
+_MOST_STEPS = 120
 # The lengths of steps in seconds; longer ones are doubled.
 _WIDTHS = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
@@ -49,19 +50,18 @@ class Activity:
 
 
 class Activities:
-    """Makes the activity of selections, in at most `most_steps` steps."""
+    """Makes the activity of selections."""
 
-    def __init__(self, fleet: Fleet, summaries: Summaries, most_steps: int) -> None:
+    def __init__(self, fleet: Fleet, summaries: Summaries) -> None:
         self._fleet = fleet
         self._summaries = summaries
-        self._most_steps = most_steps
 
     async def make(self, selection: Selection, summary: Summary, sample_type: str = "") -> Activity:
         """Return the activity over the time of a selection, or of its profiles where it has no bound.
 
         The totals are of a sample type; without one, of that which `go tool pprof` shows.
         """
-        steps = steps_of(*_time_of(selection, summary), self._most_steps)
+        steps = steps_of(*_time_of(selection, summary), _MOST_STEPS)
         asked = sample_type, steps
 
         async def made() -> Activity:

@@ -49,6 +49,8 @@ from pgo_collector.store.store import not_stored
 
 T = TypeVar("T")
 
+# How many sets of several services, each with its weights, may have releases.
+_MOST_SETS = 100
 # Attempts to make the release with a number that another collector seems to make, and the pause after each.
 _TRIES, _PAUSE_SECONDS = 8, 0.25
 _log = structlog.get_logger()
@@ -287,7 +289,6 @@ class AllReleases:
         self._rules = rules
         self._binaries = binaries
         self._settings = settings
-        self._most_sets = settings.release_sets
         self._of_folder: dict[str, ServiceReleases] = {}
 
     async def of(self, service: str, weights: ServiceWeights = ()) -> ServiceReleases:
@@ -317,9 +318,9 @@ class AllReleases:
         store = self._merges.store
         if releases.numbers():
             return True
-        if is_several(service) and len(release_sets(store.blobs.storage)) >= self._most_sets:
+        if is_several(service) and len(release_sets(store.blobs.storage)) >= _MOST_SETS:
             raise TooManyReleaseSets(
-                f"there are releases of {self._most_sets:,} sets of services (PGOF_RELEASE_SETS), and none of"
+                f"there are releases of {_MOST_SETS:,} sets of services, the limit, and none of"
                 " these services with these weights"
             )
         services = services_of(service)

@@ -33,7 +33,7 @@ def symbols_routes(
 ) -> Routes:
     """Return the route."""
     routes = Routes()
-    bound = BodyBound(settings.symbols_bytes, "PGOF_SYMBOLS_BYTES")
+    bound = BodyBound(settings.symbols_bytes, "PGOF_MAX_INFLATED_BYTES or PGOF_SYMBOLS_BYTES")
 
     @routes.post(
         "/v1/symbols",

@@ -25,7 +25,7 @@ from pgo_collector.model.capture_targets import parse_targets
 from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.queries.activity import Activities
 from pgo_collector.queries.fleet import Fleet
-from pgo_collector.queries.grafana.profiles import Profiles, QueryLimits
+from pgo_collector.queries.grafana.profiles import Profiles
 from pgo_collector.queries.grafana.reading import Reading
 from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
@@ -141,9 +141,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(query_routes(fleet, summaries, links, merge_keys, settings.default_service))
     include(flame_routes(fleet, merge_keys, settings.default_service))
     include(unnamed_routes(fleet, merge_keys, settings.default_service))
-    profiles = Profiles(
-        store, workers, QueryLimits(settings.query_labels, settings.query_nodes, settings.query_points)
-    )
+    profiles = Profiles(store, workers)
     parts = Parts(
         settings=settings,
         submit_keys=submit_keys,
@@ -168,14 +166,14 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(openapi_routes())
     sources = Sources(
         sessions=Sessions(dependencies.tokens, store),
-        throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
+        throttle=SignInThrottle(settings.sign_in_attempts),
         rendering=Rendering(bulk_progress),
         fleet=fleet,
         overviews=overviews,
         live=LiveStreams(summaries, settings.live_streams, dependencies.stopping),
         captures=_captures(settings, submits, dependencies.stopping),
         example=Example(store, tasks, dependencies.locks, submits),
-        activities=Activities(fleet, summaries, settings.timeline_steps),
+        activities=Activities(fleet, summaries),
         traces=traces,
         inventory=Inventory(store.catalog),
         summaries=summaries,
@@ -184,14 +182,12 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         merges=merges,
         rules=rules,
         binaries=binaries,
-        label_values=settings.label_values,
-        selection_characters=settings.selection_characters,
         has_speedscope=has_speedscope(),
     )
     mount_site(app, sources)
     install_error_handlers(app, DIALECTS, sources.inventory.nearest_service)
     layers = dependencies.metrics.around(AccessLog(DrainBody(AnswerCancelled(app, DIALECTS))), app, SUBMITS)
-    return dependencies.tracing.around(layers, describer(app, has_values=settings.trace_values))
+    return dependencies.tracing.around(layers, describer(app))
 
 
 def _captures(settings: Settings, submits: Submits, stopping: asyncio.Event) -> Captures:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import structlog
 from starlette.types import ASGIApp, Message, Scope
 
+from pgo_collector.connections.connection_pool import MOST_HEADERS
 from pgo_collector.connections.http2 import Fields, Http2Connection, Http2Limits, Port, Stream, StreamLost
 from pgo_collector.connections.turns import Turns
 from pgo_collector.routes.otlp.api import EXPORT
@@ -69,6 +70,9 @@ _ANSWER: Fields = (
 )
 # The largest metadata of a call: as by default in gRPC. Each connection may have as many as calls are served.
 _METADATA_BYTES = 8 << 10
+_CALLS = "PGOF_MAX_CONNECTIONS or PGOF_GRPC_CALLS"
+# After this its client is told to open another connection.
+_AGE_SECONDS = 3600.0
 # What a message begins with: whether it is compressed, and its length.
 _HEAD_BYTES = 5
 # Headers of HTTP/1.1 that say how a body is sent: a call has no use for them.
@@ -126,7 +130,6 @@ class GrpcListener:
         self._app = app
         self._address = settings.grpc_address
         self._most_calls = settings.grpc_calls
-        self._most_bytes, self._most_headers = _most_bytes_of_metadata(settings), settings.max_headers
         # Also the calls whose client has gone: they run to their end, as requests with POST do.
         self._running: set[asyncio.Task[None]] = set()
         self._streaming: set[asyncio.Task[None]] = set()  # those of them whose clients stream messages
@@ -163,12 +166,12 @@ class GrpcListener:
             text = f"grpc-encoding: {encoding[:50]} isn't read: send gzip, zstd, or none"
             _refuse(stream, _UNIMPLEMENTED, text)
         elif len(self._running) >= self._most_calls:
-            text = f"{self._most_calls:,} calls are being served, the limit (PGOF_GRPC_CALLS)"
+            text = f"{self._most_calls:,} calls are being served, the limit ({_CALLS})"
             _refuse(stream, _UNAVAILABLE, text)
         elif method.streams and len(self._streaming) >= (most := -(-self._most_calls // 2)):
-            text = f"{most:,} uploads are arriving, the limit (half of PGOF_GRPC_CALLS)"
+            text = f"{most:,} uploads are arriving, half of the limit of calls ({_CALLS})"
             _refuse(stream, _UNAVAILABLE, text)
-        elif fault := _metadata_fault(metadata, self._most_bytes, self._most_headers):
+        elif fault := _metadata_fault(metadata):
             _refuse(stream, _RESOURCE_EXHAUSTED, fault)
         else:
             task = asyncio.create_task(self._serve(stream, _Exchange(method, metadata, stream)))
@@ -197,20 +200,14 @@ def _is_metadata(name: bytes) -> bool:
     return name not in _LEFT_OUT and not name.startswith((b"grpc-", b":"))
 
 
-def _metadata_fault(metadata: Fields, most_bytes: int, most_headers: int) -> str:
+def _metadata_fault(metadata: Fields) -> str:
     """Return why the metadata of a call is refused; empty if it isn't."""
     size = sum(len(key) + len(value) for key, value in metadata)
-    if size > most_bytes:
-        return (
-            f"the metadata has {size:,} bytes; the limit is {most_bytes:,} (PGOF_MAX_HEADER_BYTES, or 8 KiB)"
-        )
-    if len(metadata) > most_headers:
-        return f"the metadata has {len(metadata):,} keys; the limit is {most_headers:,} (PGOF_MAX_HEADERS)"
+    if size > _METADATA_BYTES:
+        return f"the metadata has {size:,} bytes; the limit is {_METADATA_BYTES:,}"
+    if len(metadata) > MOST_HEADERS:
+        return f"the metadata has {len(metadata):,} keys; the limit is {MOST_HEADERS:,}"
     return ""
-
-
-def _most_bytes_of_metadata(settings: Settings) -> int:
-    return min(settings.max_header_bytes, _METADATA_BYTES)
 
 
 def _limits(settings: Settings) -> Http2Limits:
@@ -218,15 +215,15 @@ def _limits(settings: Settings) -> Http2Limits:
 
     Until a connection has sent HTTP/2's preface and settings, it has the time of a request's head. A
     connection that is never idle, since its client reads no answer, ends by its age. Heads may have twice as
-    much metadata as is taken, so that `_metadata_fault` can name the setting.
+    much metadata as is taken, so that `_metadata_fault` can name the limit.
     """
     return Http2Limits(
         connections=settings.grpc_connections,
         streams=settings.grpc_calls,
-        fields_bytes=2 * _most_bytes_of_metadata(settings),
+        fields_bytes=2 * _METADATA_BYTES,
         head_seconds=settings.head_timeout,
         idle_seconds=settings.idle_timeout,
-        age_seconds=settings.grpc_connection_seconds,
+        age_seconds=_AGE_SECONDS,
         grace_seconds=settings.body_timeout + settings.answer_timeout,
     )
 

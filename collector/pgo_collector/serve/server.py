@@ -51,7 +51,7 @@ from pgo_collector.serve.listener import BACKLOG, Listener, address_of, grpc_lis
 from pgo_collector.serve.root_path import BelowRootPath
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.serve.traced import open_tracing
-from pgo_collector.settings import Settings, given_variables
+from pgo_collector.settings import Settings
 from pgo_collector.starting.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.starting.reconcile import Progress, Reconciliation
 from pgo_collector.store.binaries import Binaries
@@ -76,6 +76,12 @@ _GRACE_SECONDS = 15
 _ENDING_SECONDS = 5
 # How often a collector tries to open a catalog that another one has to itself, besides the time of a try.
 _WAIT_SECONDS = 1.0
+# How long a sign-in to the pages lasts.
+_SESSION_SECONDS = 12 * 3600
+# How far after now a profile may say that it was taken; one that says more has the time at which it comes.
+_MOST_SECONDS_AHEAD = 300.0
+# How long the receiver of an event may take to answer, how long an event is tried, and how many may wait.
+_WEBHOOK_SECONDS, _WEBHOOK_DAYS, _WEBHOOK_EVENTS = 15.0, 3.0, 10_000
 _log = structlog.get_logger()
 
 
@@ -156,7 +162,7 @@ async def open_store(
             commits = Commits(
                 store,
                 *announcers,
-                most_ahead=settings.clock_ahead_seconds,
+                most_ahead=_MOST_SECONDS_AHEAD,
                 keep_days=settings.keep_days,
             )
             await import_pgo_fleet_files(store, commits, workers, Series(settings.default_service, CPU))
@@ -199,7 +205,7 @@ async def _serve(settings: Settings) -> None:
     ):
         keys = _keys(settings)
         secret = _session_secret(settings, folder)
-        tokens = SessionTokens(keys.merge, secret, int(settings.session_hours * 3600))
+        tokens = SessionTokens(keys.merge, secret, _SESSION_SECONDS)
         gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
         descriptors = raise_descriptor_limit() - (settings.grpc_connections if settings.grpc_address else 0)
         limits = ConnectionLimits.of(settings, descriptors, BACKLOG)
@@ -261,7 +267,7 @@ def _log_findings(settings: Settings) -> None:
     """Log what `pgo-collector check` would find wrong with the configuration and the disk."""
     with closing(database_of(settings)) as database:
         sizes = stored_bytes(database)
-    for finding in (*check_configuration(settings, given_variables(os.environ)), check_disk(settings, sizes)):
+    for finding in (*check_configuration(settings), check_disk(settings, sizes)):
         if finding.state != "ok":
             _log.warning("check found", **finding._asdict())
 
@@ -300,9 +306,7 @@ async def _opened_app(
                 "debuginfod": _fetching(opened, locks, settings, metrics, tracing),
                 "claim": store.claim,
                 "heap": HeapTrimming(),
-                "webhook": _deliveries(
-                    endpoint, store, locks, settings, clock, metrics=metrics, tracing=tracing
-                ),
+                "webhook": _deliveries(endpoint, store, locks, clock, metrics=metrics, tracing=tracing),
             }
         )
         gauges = Gauges(
@@ -392,7 +396,7 @@ def _endpoint(settings: Settings) -> Endpoint | None:
     """Return the endpoint of events, None if there is no webhook. Raises SecretUnusable."""
     if settings.webhook_url is None:
         return None
-    return Endpoint(str(settings.webhook_url), settings.webhook_secret_file, settings.webhook_timeout)
+    return Endpoint(str(settings.webhook_url), settings.webhook_secret_file, _WEBHOOK_SECONDS)
 
 
 def _joining(
@@ -423,7 +427,6 @@ def _deliveries(
     endpoint: Endpoint | None,
     store: Store,
     locks: Locks,
-    settings: Settings,
     clock: TrustedClock,
     *,
     metrics: Metrics,
@@ -435,8 +438,8 @@ def _deliveries(
         store,
         locks,
         endpoint,
-        max_days=settings.webhook_days,
-        max_events=settings.webhook_events_kept,
+        max_days=_WEBHOOK_DAYS,
+        max_events=_WEBHOOK_EVENTS,
         is_trusted=clock.is_trusted,
         observe=lambda outcome, count: metrics.count(DELIVERIES, outcome, amount=count),
         tracing=tracing,

@@ -21,9 +21,16 @@ from pgo_collector.traces.spans import Value
 from pgo_collector.traces.trace_store import FILE, TraceStore
 from pgo_collector.traces.tracing import NO_TRACING, Choice, Describe, SignedTracing, Tracing
 
-_LONGEST_QUERY = 1000
 # No service has a longer name; what a refused request names may be longer.
 _LONGEST_SERVICE = 200
+# How long traces are kept, and how many may wait to be written.
+_KEEP_DAYS, _MOST_WAITING = 7.0, 1000
+# How far the time of a signature may be from now.
+_WINDOW_SECONDS = 300.0
+# The steps of a request that are recorded; those beyond are counted.
+_MOST_SPANS = 1000
+# What a client may report around its requests: one header has 100 steps at most.
+_MOST_REPORTED_STEPS, _MOST_REPORTED_SECONDS = 64, 30 * 86_400.0
 
 
 def open_tracing(settings: Settings, folder: Path, is_trusted: Callable[[int], bool]) -> Tracing:
@@ -36,15 +43,14 @@ def open_tracing(settings: Settings, folder: Path, is_trusted: Callable[[int], b
     keys = None if settings.trace_keys_file is None else TraceKeys(settings.trace_keys_file)
     outlets = []
     if settings.trace_megabytes:
-        store = TraceStore(folder / FILE, settings.trace_days, settings.trace_megabytes, is_trusted)
-        outlets.append(Outlet("store", store.write, settings.traces_waiting))
+        store = TraceStore(folder / FILE, _KEEP_DAYS, settings.trace_megabytes, is_trusted)
+        outlets.append(Outlet("store", store.write, _MOST_WAITING))
     if settings.trace_otlp_url is not None:
         write = _exporter(str(settings.trace_otlp_url))
-        outlets.append(Outlet("otlp", write, settings.traces_waiting))
-    reported = ReportBounds(settings.trace_steps, settings.trace_step_seconds, settings.trace_window)
-    choice = Choice(settings.traced_parts, settings.trace_spans, reported, settings.trace_rate)
-    verifier = Verifier(settings.trace_window, takes_osprofiler=settings.trace_osprofiler)
-    return SignedTracing(choice, keys, verifier, outlets)
+        outlets.append(Outlet("otlp", write, _MOST_WAITING))
+    reported = ReportBounds(_MOST_REPORTED_STEPS, _MOST_REPORTED_SECONDS, _WINDOW_SECONDS)
+    choice = Choice(_MOST_SPANS, reported, settings.trace_rate)
+    return SignedTracing(choice, keys, Verifier(_WINDOW_SECONDS), outlets)
 
 
 def _exporter(url: str) -> Write:
@@ -59,8 +65,8 @@ def _exporter(url: str) -> Write:
     return OtlpExporter(url).write
 
 
-def describer(app: FastAPI, *, has_values: bool) -> Describe:
-    """Return a function that says what a request of `app` was, with the values in its query or without."""
+def describer(app: FastAPI) -> Describe:
+    """Return a function that says what a request of `app` was, without the values in its query."""
     templates = route_templates(app)
 
     def describe(scope: Scope) -> Description:
@@ -69,8 +75,6 @@ def describer(app: FastAPI, *, has_values: bool) -> Describe:
         attributes: dict[str, Value] = {"http.route": route}
         if context.body_bytes is not None:
             attributes["http.request.body.size"] = context.body_bytes
-        if has_values:
-            attributes["url.query"] = scope["query_string"][:_LONGEST_QUERY].decode("latin-1")
         service = context.service[:_LONGEST_SERVICE]
         return Description(f"{_method(scope)} {route}", service, attributes)
 

@@ -28,6 +28,9 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store
 from pgo_collector.workers.pool import Workers
 
+# How many builds of a service keep start lines; the least recently updated go first.
+_MOST_BUILDS = 100
+
 
 class StartLineTables:
     """Adds to the tables: what Go profiles say, and uploaded symbols. One thing after another."""
@@ -38,7 +41,6 @@ class StartLineTables:
         self._storage = store.blobs.storage.area(START_LINES)
         self.tables = Tables(self._storage, Copies(store.folder.copies, settings.copies_bytes))
         self._delay_nanos = DELAY_NANOS + int(self._storage.longest_wait * 10**9)
-        self._most_builds = settings.symbols_builds
         self._most_functions = settings.symbols_functions
         self._limits: Limits = settings.limits._replace(
             compressed_bytes=settings.symbols_bytes, inflated_bytes=settings.symbols_bytes
@@ -81,6 +83,6 @@ class StartLineTables:
     def _prune(self, service: str) -> None:
         """Delete the oldest tables of a service that are too many."""
         tables = sorted(self._storage.objects(service), key=lambda of: of.written_nanos, reverse=True)
-        surplus = [of.name for of in tables[self._most_builds :]]
+        surplus = [of.name for of in tables[_MOST_BUILDS:]]
         for name, error in self._storage.delete(surplus).items():  # the next addition tries again
             log_not_deleted(self._storage.where(name), error)

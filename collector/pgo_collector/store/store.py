@@ -43,6 +43,8 @@ T = TypeVar("T")
 # How long a transaction may wait for the storage, in times that a request to it may take: one request after
 # another, with further tries, for many blobs at once.
 _IDLE_REQUESTS = 8
+# How many requests to the object store each process runs at once. It holds one blob in memory for each.
+_STORAGE_REQUESTS = 16
 
 
 class Store:
@@ -138,7 +140,7 @@ def storage_at(place: str, settings: Settings) -> Storage:
         raise StorageUnusable(
             f"PGOF_STORAGE needs a package that isn't installed, {error.name}: pip install pgo-collector[s3]"
         ) from error
-    return open_bucket(Bucket(place, settings.storage_seconds, settings.storage_requests))
+    return open_bucket(Bucket(place, settings.storage_seconds, _STORAGE_REQUESTS))
 
 
 def claim_of(settings: Settings, folder: DataFolder, storage: Storage, database: Database) -> Claim:
@@ -190,8 +192,9 @@ def catalog_fails(error: Exception) -> CatalogFails:
             )
         case Fault.SLOW:
             refusal = CatalogSlow(
-                "the catalog is slow: its database has no free connection (PGOF_CATALOG_CONNECTIONS,"
-                " PGOF_CATALOG_CONNECT_SECONDS), or takes too long (PGOF_CATALOG_STATEMENT_SECONDS)"
+                "the catalog is slow: its database has no free connection (PGOF_CATALOG_CONNECTIONS), or"
+                " takes too long (PGOF_STORAGE_SECONDS, or PGOF_CATALOG_CONNECT_SECONDS and"
+                " PGOF_CATALOG_STATEMENT_SECONDS)"
             )
         case Fault.IN_USE:
             refusal = CatalogFails("the catalog fails: another pgo-collector writes it")

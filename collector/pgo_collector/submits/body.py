@@ -98,7 +98,7 @@ class _Usage:
         if disk > 0 and self._disk + disk > self._most_megabytes * (1 << 20):
             raise IncomingFull(
                 f"uploads in progress use {self._most_megabytes:g} MiB of disk, the limit"
-                " (PGOF_INCOMING_MEGABYTES); send it again later"
+                " (PGOF_BINARY_BYTES or PGOF_INCOMING_MEGABYTES); send it again later"
             )
         self._memory += memory
         self._disk += disk

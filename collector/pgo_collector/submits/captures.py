@@ -28,6 +28,8 @@ from pgo_collector.traces.spans import span
 
 # This many bytes of an answer that isn't a profile are shown: agents say there what is wrong.
 _MOST_SHOWN = 400
+# Each may take as much memory as the largest submit.
+_MOST_AT_ONCE = 2
 
 
 class Captures(Protocol):
@@ -67,7 +69,6 @@ class CapturesOfTargets:
         """
         self._targets = targets
         self._seconds = settings.capture_seconds
-        self._most = settings.captures
         self._most_bytes = settings.largest_body
         self._submits = submits
         self._stopping = stopping
@@ -88,8 +89,8 @@ class CapturesOfTargets:
         target = next(found, None)
         if target is None:
             raise NoSuchTarget(f"PGOF_CAPTURE_TARGETS has no target {instance[:80]!r} of {service}")
-        if self._running >= self._most:
-            raise CapturesBusy(f"{self._most:,} profiles are being taken (PGOF_CAPTURES); try again later")
+        if self._running >= _MOST_AT_ONCE:
+            raise CapturesBusy(f"{_MOST_AT_ONCE} profiles are being taken, the limit; try again later")
         self._running += 1
         try:
             content = await self._until_stop(target)
@@ -145,7 +146,8 @@ class CapturesOfTargets:
                             )
         except TimeoutError:
             raise CaptureFailed(
-                f"{target.instance}: no profile within {self._seconds:g} seconds (PGOF_CAPTURE_SECONDS)"
+                f"{target.instance}: no profile within {self._seconds:g} seconds"
+                " (PGOF_BODY_TIMEOUT or PGOF_CAPTURE_SECONDS)"
             ) from None
         except httpx.HTTPError as error:
             raise CaptureFailed(f"{target.instance}: {type(error).__name__}: {error}") from None

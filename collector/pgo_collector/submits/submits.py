@@ -63,7 +63,7 @@ class Submits:
         self._submits = SubmitBatcher(workers, settings.limits, validate_bodies)
         self._pushes = SubmitBatcher(workers, settings.limits, validate_pushes)
         self._bound = BodyBound(
-            settings.largest_body, "PGOF_MAX_COMPRESSED_BYTES if it is gzip, else PGOF_MAX_INFLATED_BYTES"
+            settings.largest_body, "PGOF_MAX_INFLATED_BYTES or, if it is gzip, PGOF_MAX_COMPRESSED_BYTES"
         )
         self._bodies = bodies
 

@@ -39,8 +39,6 @@ class Description(NamedTuple):
 
 class _Choice(Protocol):
     @property
-    def parts(self) -> frozenset[str]: ...
-    @property
     def most_spans(self) -> int: ...
 
 
@@ -83,7 +81,7 @@ class Gate:
                 await self._app(scope, receive, send)
 
     async def _trace(self, origin: Origin, scope: Scope, receive: Receive, send: Send) -> None:
-        recording = Recording(self._tracing.choice.parts, self._tracing.choice.most_spans)
+        recording = Recording(self._tracing.choice.most_spans)
         root, answered, handed, status = Place(recording, new_id()), 0, 0, 0
 
         async def send_noted(message: Message) -> None:
@@ -112,9 +110,8 @@ class Gate:
             attributes = {"http.response.status_code": status, **attributes}
             # When the client has all of its answer, this process may not have its turn again for a while.
             end = handed or time.monotonic_ns()
-            spans = [Span(root.span, origin.parent, "http", name, start, end, attributes, error)]
-            if "proxy" in recording.parts:
-                spans = _below_proxy(spans[0], scope)
+            own = Span(root.span, origin.parent, "http", name, start, end, attributes, error)
+            spans = _below_proxy(own, scope)
             self._tracing.keep(
                 RequestTrace.of(origin.trace, recording, spans, offset, service=service, status=status)
             )

@@ -116,7 +116,7 @@ class Outlet:
         waiting = self._queue.qsize()
         if waiting >= self._most:
             self.dropped += 1
-            self._fail(Full(f"{self._most} traces wait (PGOF_TRACES_WAITING)"))
+            self._fail(Full(f"{self._most} traces wait, the limit"))
             return
         self._queue.put(trace)
         if waiting + 1 >= self._batch:

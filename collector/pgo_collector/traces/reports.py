@@ -45,10 +45,10 @@ class Report(NamedTuple):
     def of(cls, origin: Origin, told: bytes, bounds: ReportBounds) -> Report:
         """Return the report in a header. Raises ReportInvalid."""
         if len(told) > _LONGEST_STEP * (bounds.steps + 1):
-            raise ReportInvalid(f"there are more than {bounds.steps} steps (PGOF_TRACE_STEPS)")
+            raise ReportInvalid(f"there are more than {bounds.steps} steps")
         first, *steps = told.decode("latin-1").split(",")
         if len(steps) > bounds.steps:
-            raise ReportInvalid(f"there are more than {bounds.steps} steps (PGOF_TRACE_STEPS)")
+            raise ReportInvalid(f"there are more than {bounds.steps} steps")
         root = _ROOT.fullmatch(first)
         if root is None:
             raise ReportInvalid("PGO-Trace-Steps begins with agent=<µs since 1970>:<µs>, or with fetch=")
@@ -65,7 +65,7 @@ class Report(NamedTuple):
         if any(span.end > end for span in spans):
             raise ReportInvalid("a step ends after the whole")
         if end - start > bounds.seconds * 1e9:
-            raise ReportInvalid(f"it took more than {bounds.seconds:g} s (PGOF_TRACE_STEP_SECONDS)")
+            raise ReportInvalid(f"it took more than {bounds.seconds:g} s")
         return cls(origin.trace, spans)
 
     def by_our_clock(self, requests: Mapping[str, Answered], bounds: ReportBounds) -> RequestTrace:
@@ -76,7 +76,7 @@ class Report(NamedTuple):
         """
         move = _move((span, requests[span.id]) for span in self.spans if span.id in requests)
         if abs(move) > bounds.clock_seconds * 1e9:
-            raise ReportInvalid(f"its clock is {abs(move) / 1e9:.0f} s from ours (PGOF_TRACE_WINDOW)")
+            raise ReportInvalid(f"its clock is {abs(move) / 1e9:.0f} s from ours")
         moved = [span._replace(start=span.start + move, end=span.end + move) for span in self.spans]
         *_, last = requests.values()
         return RequestTrace(self.trace, last.service, 0, moved)

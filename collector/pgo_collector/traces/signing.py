@@ -97,9 +97,8 @@ class _Used(NamedTuple):
 class Verifier:
     """Checks signatures against keys, within `window` seconds, each once."""
 
-    def __init__(self, window: float, *, takes_osprofiler: bool) -> None:
+    def __init__(self, window: float) -> None:
         self.window = window
-        self._takes_osprofiler = takes_osprofiler
         # Those that expire first come first, in seconds of the wall clock.
         self._used: OrderedDict[Origin, _Used] = OrderedDict()
 
@@ -111,8 +110,6 @@ class Verifier:
         if (signature := headers.get(SIGNATURE.lower().encode())) is not None:
             steps = headers.get(STEPS.lower().encode())
             return self._check_w3c(headers.get(TRACEPARENT.encode(), b""), steps, signature, keys)
-        if not self._takes_osprofiler:
-            return "malformed"
         info = headers.get(TRACE_INFO.lower().encode(), b"")
         return _check_osprofiler(info, headers.get(TRACE_HMAC.lower().encode(), b""), keys)
 

@@ -16,12 +16,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
-from functools import lru_cache
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, get_args
 
 Part = Literal["agent", "http", "proxy", "workers", "engine", "store", "catalog", "hooks", "upkeep"]
-# The parts of the agent and the collector, each of which PGOF_TRACE_PARTS can leave out.
+# The parts of the agent and the collector.
 PARTS: tuple[Part, ...] = get_args(Part)
 Value = str | int | float | bool
 _NO_ATTRIBUTES: Mapping[str, Value] = {}
@@ -46,18 +45,16 @@ class Span(NamedTuple):
 # The fields of a span, which is a plain tuple until its trace is complete: that takes a fraction of the time
 # to make, and to pickle.
 Fields = tuple[str, str, str, str, int, int, Mapping[str, Value], str]
-# What a task takes along to another process, so that its spans are recorded there: the parts, with commas
-# between them, and the bound on spans.
-Carried = tuple[str, int]
+# What a task takes along to another process, so that its spans are recorded there: the bound on them.
+Carried = int
 
 
 class Recording:
     """The spans of one request, up to `most`; those beyond are counted, and those after its end ignored."""
 
-    __slots__ = ("_is_open", "dropped", "most", "parts", "spans")
+    __slots__ = ("_is_open", "dropped", "most", "spans")
 
-    def __init__(self, parts: frozenset[str], most: int) -> None:
-        self.parts = parts
+    def __init__(self, most: int) -> None:
         self.most = most
         self.spans: list[Fields] = []
         self.dropped = 0
@@ -96,9 +93,8 @@ class Place:
         attributes: Mapping[str, Value] = _NO_ATTRIBUTES,
     ) -> None:
         """Take a step below this span that began at `start`, in ns, and ends at `end`, or now."""
-        if part in self.recording.parts:
-            ended = time.monotonic_ns() if end is None else end
-            self.recording.add((new_id(), self.span, part, name, start, ended, attributes, ""))
+        ended = time.monotonic_ns() if end is None else end
+        self.recording.add((new_id(), self.span, part, name, start, ended, attributes, ""))
 
     def take_over(self, spans: Iterable[Fields]) -> None:
         """Take spans that were recorded elsewhere; those without a parent go below this span."""
@@ -179,7 +175,7 @@ def span(part: Part, name: str, **attributes: Value) -> _Open | _Nothing:
     them.
     """
     place = _PLACE.get()
-    if place is None or part not in place.recording.parts:
+    if place is None:
         return _NOTHING
     return _Open(place, part, name, attributes)
 
@@ -235,8 +231,7 @@ def shared(places: Sequence[Place]) -> Iterator[None]:
         with at(places[0] if places else None):
             yield
         return
-    first = places[0].recording
-    recording = Recording(first.parts, first.most)
+    recording = Recording(places[0].recording.most)
     try:
         with at(Place(recording, "")):
             yield
@@ -248,7 +243,7 @@ def shared(places: Sequence[Place]) -> Iterator[None]:
 def carried() -> Carried | None:
     """Return what a task for another process takes along; None if nothing is traced."""
     there = _PLACE.get()
-    return None if there is None else (_text_of(there.recording.parts), there.recording.most)
+    return None if there is None else there.recording.most
 
 
 @contextmanager
@@ -257,7 +252,7 @@ def recorded_here(what: Carried | None) -> Iterator[list[Fields]]:
     if what is None:
         yield []
         return
-    recording = Recording(_parts_of(what[0]), what[1])
+    recording = Recording(what)
     with at(Place(recording, "")):
         yield recording.spans
 
@@ -267,13 +262,3 @@ def adopt(spans: Iterable[Fields]) -> None:
     there = _PLACE.get()
     if there is not None:
         there.take_over(spans)
-
-
-@lru_cache(8)
-def _text_of(parts: frozenset[str]) -> str:
-    return ",".join(sorted(parts))
-
-
-@lru_cache(8)
-def _parts_of(text: str) -> frozenset[str]:
-    return frozenset(text.split(","))

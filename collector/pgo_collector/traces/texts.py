@@ -25,7 +25,7 @@ def text_of(requests: Sequence[RequestTrace]) -> str:
         times = f"{_ms(span.start - start)} {_ms(step.nanos)} {_ms(step.self_nanos)}"
         lines.append(f"{times}  {'  ' * step.depth}{printable(span.name)}{_details(span)}")
     if dropped := sum(request.dropped for request in requests):
-        lines.append(f"{dropped} further steps weren't recorded (PGOF_TRACE_SPANS)")
+        lines.append(f"{dropped} further steps weren't recorded")
     return "\n".join(lines) + "\n"
 
 

@@ -85,12 +85,11 @@ NO_TRACING = NoTracing()
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Bounds of tracing: the parts traced, the most spans of a request, and the share of unsigned requests.
+    """Bounds of tracing: the most spans of a request, and the share of unsigned requests.
 
     `reported` is what clients may report.
     """
 
-    parts: frozenset[str]
     most_spans: int
     reported: ReportBounds
     rate: float = 0.0
@@ -115,12 +114,12 @@ class SignedTracing:
 
     @contextmanager
     def background(self, part: Part, name: str) -> Iterator[None]:
-        """Trace a background task as a request is traced, if its part is among the chosen ones."""
-        origin = self.origin_of_unsigned() if part in self.choice.parts else None
+        """Trace a background task as a request is traced."""
+        origin = self.origin_of_unsigned()
         if origin is None:
             yield
             return
-        root = Place(Recording(self.choice.parts, self.choice.most_spans), new_id())
+        root = Place(Recording(self.choice.most_spans), new_id())
         offset, start, error = wall_offset(), time.monotonic_ns(), ""
         try:
             with at(root):
@@ -156,12 +155,10 @@ class SignedTracing:
         if not requests:
             raise NoSuchTrace(
                 "none of its steps is a request that this server has traced for this key lately"
-                " (PGOF_TRACE_WINDOW)"
             )
         moved = report.by_our_clock(requests, bounds)
         self.requests["reported"] += 1
-        if "agent" in self.choice.parts:
-            self.keep(moved)
+        self.keep(moved)
 
     def origin_of_signed(self, scope: Scope) -> Origin | None:
         """Return the trace that a request with a signature is part of; None if it doesn't verify."""

@@ -70,7 +70,7 @@ def table_of(requests: Sequence[RequestTrace]) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in ("Step", "ms", "self ms", "When"))
     rows = "\n".join(_row(step, start, whole) for step in steps)
     dropped = sum(request.dropped for request in requests)
-    note = f"<p>{dropped} further steps weren't recorded (PGOF_TRACE_SPANS).</p>\n" if dropped else ""
+    note = f"<p>{dropped} further steps weren't recorded.</p>\n" if dropped else ""
     found = {_part(step) for step in steps}
     legend = "".join(
         f'<li><svg aria-hidden="true"><rect class="{part}" width="12" height="12"/></svg>{part}</li>'

@@ -25,6 +25,8 @@ _CARRIED = {
 _MAX_HERE = 2500
 # Characters of a function's name in a link.
 _MAX_NAME = 500
+# The longest selection and filters, as a link has them. A page has up to a thousand such links.
+_MOST_CHARACTERS = 1000
 # Characters of a search.
 MAX_SEARCH = 200
 
@@ -48,9 +50,7 @@ def path_of(site: str, service: str, page: str) -> str:
 class Links:
     """The parameters of a request for a page of a service, from which the page's links are made.
 
-    `site` is the path of the pages. `selected` are those of the selection, `own` those of the page. `most` is
-    the number of characters that the selection and the patterns may have in a link: a page has up to a
-    thousand links.
+    `site` is the path of the pages. `selected` are those of the selection, `own` those of the page.
     """
 
     site: str
@@ -58,10 +58,9 @@ class Links:
     page: str
     selected: dict[str, str]
     own: dict[str, str]
-    most: int
 
     @classmethod
-    def of(cls, request: Request, page: str, *own: str, most: int) -> Self:
+    def of(cls, request: Request, page: str, *own: str) -> Self:
         """Return the links for a request; `own` are the page's own parameters. Raises ParameterInvalid."""
         selected = {name: text for name in SELECTED if (text := _value_of(request, name))}
         values = first_values(request)
@@ -70,11 +69,11 @@ class Links:
             given["search"] = given["search"][:MAX_SEARCH]
         # Empty labels of a base mean "no labels"; other empty parameters mean nothing.
         kept = {name: text for name, text in given.items() if text or name in BASE}
-        links = cls(site_of(request), context_of(request).service, page, selected, kept, most)
+        links = cls(site_of(request), context_of(request).service, page, selected, kept)
         if not links.fits():
             raise ParameterInvalid(
-                f"labels, focus, ignore, hide, trim_path: together they have over {most:,} characters in a"
-                " link (PGOF_SELECTION_CHARACTERS); use fewer"
+                f"labels, focus, ignore, hide, trim_path: together they have over {_MOST_CHARACTERS:,}"
+                " characters in a link, the limit; use fewer"
             )
         return links
 
@@ -99,7 +98,7 @@ class Links:
     def fits(self, **changes: str) -> bool:
         """Return whether the selection and the patterns, some of them changed, fit into a link."""
         own = {name: self.own[name] for name in PATTERNS if name in self.own}
-        return len(query_of({**self.selected, **own, **changes})) <= self.most
+        return len(query_of({**self.selected, **own, **changes})) <= _MOST_CHARACTERS
 
     def with_all(self, page: str, **changes: str | int | None) -> str:
         """Return a link to another page of the service that takes the same parameters, but for changes."""

@@ -38,7 +38,8 @@ class LiveStreams:
         """
         if self._open >= self._most:
             raise TooManyStreams(
-                f"{self._most:,} pages are told of new profiles (PGOF_LIVE_STREAMS); reload this one by hand"
+                f"{self._most:,} pages are told of new profiles (PGOF_MAX_CONNECTIONS or PGOF_LIVE_STREAMS);"
+                " reload this one by hand"
             )
         self._open += 1
         try:

@@ -32,6 +32,8 @@ _MARK = "="
 _LONGEST_KEY = 255
 _LONGEST_FIND = 100
 _MOST_SHOWN = 6
+# How many values of a label a page lists: those with the most profiles. A search finds the others.
+_MOST_VALUES = 100
 
 # URLs percent-encode quotes, so none ends the quotes of the shell.
 _COMMAND = """\
@@ -171,9 +173,9 @@ class SelectionBar:
 
 
 async def selection_bar(
-    request: Request, summaries: Summaries, selection: Selection, links: Links, most: int
+    request: Request, summaries: Summaries, selection: Selection, links: Links
 ) -> SelectionBar:
-    """Return the bar for a request; its chooser has `most` values at most. Raises ParameterInvalid."""
+    """Return the bar for a request. Raises ParameterInvalid."""
     key, find = links.own.get(CHOOSE, ""), links.own.get(FIND, "")
     chooser = None
     if key:
@@ -181,7 +183,7 @@ async def selection_bar(
             raise ParameterInvalid(
                 f"{CHOOSE} has at most {_LONGEST_KEY} characters, and {FIND} {_LONGEST_FIND}"
             )
-        chooser = await asyncio.to_thread(_chooser, summaries, selection, key, find, most)
+        chooser = await asyncio.to_thread(_chooser, summaries, selection, key, find)
     return SelectionBar(
         [_condition(selection, links, matcher) for matcher in selection.matchers],
         chooser,
@@ -214,13 +216,13 @@ def _condition(selection: Selection, links: Links, matcher: Matcher) -> Conditio
     )
 
 
-def _chooser(summaries: Summaries, selection: Selection, key: str, find: str, most: int) -> Chooser:
+def _chooser(summaries: Summaries, selection: Selection, key: str, find: str) -> Chooser:
     """Return the chooser: it counts the profiles that match all conditions on other labels."""
     matcher = next((each for each in selection.matchers if each.key == key), None)
     chosen = matcher.values if matcher else frozenset()
     others = tuple(each for each in selection.matchers if each.key != key)
     around = replace(selection, matchers=others)
-    values = summaries.label_values(around, key, most, find)
+    values = summaries.label_values(around, key, _MOST_VALUES, find)
     profiles: dict[str, int | None] = {value.text: value.profiles for value in values.listed}
     if not find and (without := summaries.without_label(around, key)):
         profiles[""] = without

@@ -44,6 +44,4 @@ class Sources:
     merges: Merges
     rules: RulesFolder
     binaries: Binaries
-    label_values: int
-    selection_characters: int
     has_speedscope: bool

@@ -19,6 +19,8 @@ from pgo_collector.http.keys import Key, digest_of
 
 # The number of addresses and keys to remember, the latest ones: about 2 MB.
 _MAX_REMEMBERED = 10_000
+# The longest wait after wrong keys.
+_LONGEST_SECONDS = 300.0
 
 
 @dataclass(slots=True)
@@ -34,7 +36,7 @@ class SignInThrottle:
     """The wait is 1 s after `attempts` wrong keys; each further one doubles it, up to `longest` seconds."""
 
     attempts: float
-    longest: float
+    longest: float = field(default_factory=lambda: _LONGEST_SECONDS)
     _wrong: OrderedDict[tuple[str, str], _Wrong] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:

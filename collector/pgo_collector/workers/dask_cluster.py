@@ -44,6 +44,8 @@ from pgo_collector.workers.pool import Workers
 # Blobs in a range. More blobs share more names and stacks, which then travel once; but a range is what is
 # lost with a worker, and waits in its memory. The last ranges are small, so that all workers end together.
 _MOST_BLOBS, _LEAST_BLOBS = 2500, 500
+# The cluster reads the profiles of a service if at least this many are unread.
+_LEAST_UNREAD = 5000
 # Ranges of each thread of the cluster at a time, so that none waits for the next one.
 _RANGES_AHEAD = 2
 # How often a range that raised an error is tried again. Dask itself tries again when a worker dies.
@@ -84,7 +86,6 @@ class DaskCluster:
     ) -> None:
         self.progress = BulkProgress()
         self._address = settings.dask_address
-        self._least = settings.bulk_blobs
         self._seconds = settings.task_seconds
         self._workers = workers
         self._own = own
@@ -101,12 +102,12 @@ class DaskCluster:
         await self._disconnect()
 
     async def load(self, chosen: ChosenBlobs) -> None:
-        """Have the cluster read the blobs, if at least `PGOF_BULK_BLOBS` are unread."""
-        if len(chosen.blobs) < self._least or not self._may_be_asked:
+        """Have the cluster read the blobs, if at least `_LEAST_UNREAD` are unread."""
+        if len(chosen.blobs) < _LEAST_UNREAD or not self._may_be_asked:
             return
         async with self._loading.setdefault(chosen.owner, asyncio.Lock()):
             rows = await self._workers.run_for(chosen.owner, missing_rows, chosen)
-            if len(rows) >= self._least and self._may_be_asked:
+            if len(rows) >= _LEAST_UNREAD and self._may_be_asked:
                 with self.progress.of(len(rows)) as advance:
                     try:
                         await self._load(chosen.owner, chosen.blobs.take(rows), advance)
@@ -116,11 +117,11 @@ class DaskCluster:
     async def inspect(
         self, storage: Storage, blobs: Sequence[tuple[str, str]], among: int
     ) -> list[Facts | Unreadable]:
-        """Inspect the blobs on the cluster, if they are among at least `PGOF_BULK_BLOBS`.
+        """Inspect the blobs on the cluster, if they are among at least `_LEAST_UNREAD`.
 
         What it can't read, the own workers try.
         """
-        if among >= self._least and self._may_be_asked:
+        if among >= _LEAST_BLOBS and self._may_be_asked:
             try:
                 said, _ = await self._run(await self._connected(), inspect_part, storage, blobs)
                 found = facts_of(said, len(blobs))

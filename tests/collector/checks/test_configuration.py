@@ -17,7 +17,7 @@ pytestmark = pytest.mark.any_store
 
 def found(part: str, **settings: Any) -> Finding:
     """Return the finding about a part."""
-    (finding,) = (each for each in check_configuration(Settings(**settings), {}) if each.part == part)
+    (finding,) = (each for each in check_configuration(Settings(**settings)) if each.part == part)
     return finding
 
 

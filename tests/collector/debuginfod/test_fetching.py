@@ -226,13 +226,17 @@ def test_a_server_that_fails_rests_and_others_are_asked(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_service_with_many_builds_leaves_room_for_others(tmp_path: Path) -> None:
+def test_a_service_with_many_builds_leaves_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgo_collector.debuginfod.fetching._BUILDS_PER_HOUR", 3)
+
     async def play() -> None:
         with DebuginfodServer() as server:
             async with opened(tmp_path) as here:
                 await submit(here, "hostile", *map(build, range(10, 16)))
                 await submit(here, "shop", build(0))
-                async with fetches(here, server.url, debuginfod_builds=3) as outcomes:
+                async with fetches(here, server.url) as outcomes:
                     await until(lambda: len(outcomes) == 3)
                     await asyncio.sleep(0.5)
                     assert len(outcomes) == 3  # until an hour has passed

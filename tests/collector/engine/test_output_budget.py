@@ -65,7 +65,8 @@ def test_a_name_is_bounded_when_it_is_submitted(shared: Server) -> None:
     refused = shared.submit(compress(attack((32 << 10) + 1)), query={"service": "bounded"})
     assert refused.status_code == 413
     assert refused.json()["detail"] == (
-        "the profile is too large: string 8: more than 32,768 name bytes (PGOF_MAX_NAME_BYTES)"
+        "the profile is too large: string 8: more than 32,768 name bytes"
+        " (PGOF_MAX_INFLATED_BYTES or PGOF_MAX_NAME_BYTES)"
     )
 
 

@@ -18,6 +18,7 @@ from tests.collector.edits import edited
 from tests.collector.engine.test_joining import ADDRESSES, BUILD, LATER, ebpf, go_profile
 from tests.collector.exporting import Export, assert_exported, export
 from tests.collector.pushing import stored
+from tests.constants import SYMBOLS_BUILDS
 from tests.cpu_meter import cpu_seconds_for
 from tests.faults.stacks import profile_of
 from tests.processes import stat_of
@@ -26,7 +27,7 @@ from tests.server import Server, bearer
 STACK = [("main.f", "/src/main.go", 12), ("main.g", "/src/main.go", 24)]
 # A backup is restored into a data folder.
 LOCAL = {"PGOF_STORAGE": ""}
-BOUNDS = {"PGOF_SYMBOLS_BYTES": "5000", "PGOF_SYMBOLS_FUNCTIONS": "10", "PGOF_SYMBOLS_BUILDS": "3"}
+BOUNDS = {"PGOF_SYMBOLS_BYTES": "5000", "PGOF_SYMBOLS_FUNCTIONS": "10", SYMBOLS_BUILDS: "3"}
 
 
 def symbols(*builds: str, **starts: int) -> bytes:
@@ -190,16 +191,20 @@ def test_symbols_are_bounded_and_refused_with_the_settings_name(tmp_path: Path) 
             (symbols(BUILD, f=0), 400, "no function of the symbols has a name, a file and a start line"),
             (symbols(BUILD, f=-5), 400, "no function of the symbols has a name, a file and a start line"),
             (profile_of("a"), 400, "the symbols have 0 build ids"),
-            (bytes(5001), 413, "the body is larger than 5,000 bytes (PGOF_SYMBOLS_BYTES)"),
+            (
+                bytes(5001),
+                413,
+                "the body is larger than 5,000 bytes (PGOF_MAX_INFLATED_BYTES or PGOF_SYMBOLS_BYTES)",
+            ),
             (
                 gzip.compress(bytes(50_000)),
                 413,
-                "the symbols are larger than 5,000 bytes (PGOF_SYMBOLS_BYTES)",
+                "the symbols are larger than 5,000 bytes (PGOF_MAX_INFLATED_BYTES or PGOF_SYMBOLS_BYTES)",
             ),
             (
                 symbols(BUILD, **{f"f{number}": 10 for number in range(11)}),
                 413,
-                "the symbols have 11 functions; the limit is 10 (PGOF_SYMBOLS_FUNCTIONS)",
+                "functions; the limit is 10 (PGOF_MAX_INFLATED_BYTES or PGOF_SYMBOLS_FUNCTIONS)",
             ),
         ):
             answer = upload(server, content)

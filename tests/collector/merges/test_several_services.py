@@ -12,6 +12,7 @@ import pytest
 from pprof_merge import inflate
 
 from tests.collector.merges.test_weights import cpu_of
+from tests.constants import RELEASE_SETS
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of
 from tests.merge.differential import check_as_go
 from tests.merge.stacked import stacked
@@ -267,13 +268,13 @@ def test_releases_are_of_the_services_and_their_weights(mall: Server) -> None:
 
 def test_the_sets_of_services_with_releases_are_bounded(mall: Server) -> None:
     mall.stop()
-    mall.environment["PGOF_RELEASE_SETS"] = "1"
+    mall.environment[RELEASE_SETS] = "1"
     mall.start()
     store(mall, "shop", profile_of("a"))
     store(mall, "bank", profile_of("b"))
     assert ask(mall, "/v1/release", *BOTH).status_code == 200
     weighed = (*BOTH, ("weights", "shop:1,bank:2"))
     for method, path in (("GET", "/v1/release"), ("POST", "/v1/releases")):
-        assert "PGOF_RELEASE_SETS" in detail(ask(mall, path, *weighed, method=method), 400)
+        assert "1 sets of services, the limit" in detail(ask(mall, path, *weighed, method=method), 400)
     assert ask(mall, "/v1/release", *BOTH).status_code == 200
     assert ask(mall, "/v1/release", SHOP).status_code == 200

@@ -11,6 +11,7 @@ from pgo_collector.routes.pyroscope import querier_pb2 as messages
 
 from tests.collector.pushing import JSON, assert_pushed, one, push, refused
 from tests.collector.querying import CPU, SAMPLES, ask_json, call, post
+from tests.constants import QUERY_LABELS
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of
 from tests.server import Server
 
@@ -24,7 +25,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("filled"))
     for file in (server.submit_keys, server.merge_keys):
         file.write_text(f"{file.read_text()}key-of-shop service=shop\nkey-of-none service=absent\n")
-    server.environment["PGOF_QUERY_LABELS"] = "12"
+    server.environment[QUERY_LABELS] = "12"
     server.start()
     for number, (labels, time) in enumerate(
         [("region=eu,pod=a1", 0), ("region=eu,pod=a2", SECOND), ("region=us,pod=b1", DAY), ("pod=c1", DAY)]
@@ -246,12 +247,12 @@ def test_other_calls_are_unimplemented(filled: Server, method: str) -> None:
 
 
 def test_a_large_answer_is_refused_with_the_name_of_the_setting(stopped: Server) -> None:
-    stopped.environment["PGOF_QUERY_LABELS"] = "3"
+    stopped.environment[QUERY_LABELS] = "3"
     stopped.start()
     for number in range(4):
         query = {"service": "shop", "labels": f"pod={number}"}
         assert stopped.submit(profile_of(f"f{number}"), query=query).status_code == 204
     body = messages.LabelValuesRequest(name="pod").SerializeToString()
-    assert "PGOF_QUERY_LABELS" in refused(post(stopped, "LabelValues", body), 400, "invalid_argument")
+    assert "the limit is 3" in refused(post(stopped, "LabelValues", body), 400, "invalid_argument")
     body = messages.SeriesRequest(label_names=["pod"]).SerializeToString()
-    assert "PGOF_QUERY_LABELS" in refused(post(stopped, "Series", body), 400, "invalid_argument")
+    assert "the limit is 3" in refused(post(stopped, "Series", body), 400, "invalid_argument")

@@ -15,6 +15,7 @@ from pprof_proto.profile_pb2 import Profile
 from tests.collector.edits import edited
 from tests.collector.pushing import JSON, assert_pushed, one, push, refused, without_start_lines
 from tests.collector.querying import CPU, SAMPLES, ask_json, call, post
+from tests.constants import QUERY_NODES, QUERY_POINTS
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
 from tests.server import Server, bearer
 
@@ -28,7 +29,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory, go_profiles: list[bytes]) -
     """Return a collector with real profiles of one service, and small ones of three others."""
     server = Server(tmp_path_factory.mktemp("filled"))
     server.merge_keys.write_text(f"{server.merge_key}\nkey-of-shop service=shop\n")
-    server.environment |= {"PGOF_QUERY_NODES": "5000", "PGOF_QUERY_POINTS": "12"}
+    server.environment |= {QUERY_NODES: "5000", QUERY_POINTS: "12"}
     server.start()
     for profile in go_profiles[:4]:
         assert server.submit(profile, query={"service": "api"}).status_code == 204
@@ -218,7 +219,7 @@ def test_too_many_nodes_are_refused_with_the_name_of_the_setting(filled: Server)
     for asked in (5001, (1 << 63) - 1):
         body = messages.SelectMergeStacktracesRequest(profile_typeID=CPU, max_nodes=asked)
         answer = post(filled, "SelectMergeStacktraces", body.SerializeToString())
-        assert "PGOF_QUERY_NODES" in refused(answer, 400, "invalid_argument")
+        assert "the limit is 5,000" in refused(answer, 400, "invalid_argument")
     for asked in (0, -1):
         assert drawn(filled, "", max_nodes=asked).total
 
@@ -392,7 +393,7 @@ def test_too_many_points_are_refused_with_the_name_of_the_setting(filled: Server
     assert len(points(filled, profile_typeID=kind, label_selector=selector, step=1.0)[()]) == 7
     body = messages.SelectSeriesRequest(profile_typeID=kind, step=1.0)
     answer = post(filled, "SelectSeries", body.SerializeToString())
-    assert "PGOF_QUERY_POINTS" in refused(answer, 400, "invalid_argument")
+    assert "use a longer step" in refused(answer, 400, "invalid_argument")
 
 
 @pytest.mark.parametrize(
@@ -508,7 +509,7 @@ def test_render_diff_has_two_sides(filled: Server) -> None:
         ("", {"from": "now", "until": "now-1h"}, "before end"),
         ("", {"max_nodes": "-1"}, "whole number"),
         ("", {"maxNodes": "9" * 20}, "whole number"),
-        ("", {"maxNodes": "999999999"}, "PGOF_QUERY_NODES"),
+        ("", {"maxNodes": "999999999"}, "the limit is 5,000"),
         ("-diff", {}, "leftQuery: give"),
         ("-diff", {"leftQuery": CPU, "rightQuery": SAMPLES}, "give the profile type of leftQuery"),
     ],

@@ -285,7 +285,7 @@ def test_faults_are_named(filled: Server, name: str) -> None:
 
 def test_several_collectors_need_one_secret_of_sessions() -> None:
     shared = Settings(catalog="postgresql://db/pgo", storage="s3://profiles/x")
-    found = {finding.part: finding for finding in check_configuration(shared, {})}
+    found = {finding.part: finding for finding in check_configuration(shared)}
     assert found["sessions"].state == "warning"
     assert "PGOF_SESSION_SECRET_FILE" in found["sessions"].fix
 

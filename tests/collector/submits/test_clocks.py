@@ -16,6 +16,7 @@ from pprof_merge import inflate
 from tests.collector import datadog, exporting, profefe, pushing
 from tests.collector.catalog.test_fingerprint_cache import another
 from tests.collector.routes import test_parca as parca
+from tests.constants import SECONDS_AHEAD
 from tests.faults.stacks import DAY, SECOND, profile_of, tally
 from tests.server import Server
 
@@ -81,7 +82,7 @@ def test_it_is_one_profile_however_often_it_is_sent_and_after_a_rebuild(server: 
 
 
 def test_it_is_the_same_when_its_time_has_come(stopped: Server) -> None:
-    stopped.environment["PGOF_CLOCK_AHEAD_SECONDS"] = "1"
+    stopped.environment[SECONDS_AHEAD] = "1"
     stopped.start()
     profile = ahead_by(4 * SECOND)
     assert "PGO-Clock" in stopped.submit(profile).headers
@@ -118,13 +119,13 @@ def test_a_clock_that_is_a_little_ahead_is_right(server: Server) -> None:
 
 
 def test_one_stored_before_there_was_a_bound_decides_nothing(stopped: Server) -> None:
-    stopped.environment["PGOF_CLOCK_AHEAD_SECONDS"] = "inf"
+    stopped.environment[SECONDS_AHEAD] = "inf"
     stopped.start()
     profile = ahead_by(YEAR)
     for each in (profile, ahead_by(-7 * DAY, "old"), ahead_by(-SECOND, "new")):
         stopped.submit(each)
     stopped.stop()
-    del stopped.environment["PGOF_CLOCK_AHEAD_SECONDS"]
+    del stopped.environment[SECONDS_AHEAD]
     stopped.start()
     assert tally(stopped.merge(query={"last": "1h"}).content) == {"new": 1}
     stopped.submit(profile)
@@ -145,7 +146,7 @@ def test_its_age_counts_from_its_arrival(server: Server) -> None:
 
 
 def test_one_stored_before_there_was_a_bound_is_not_the_newest(stopped: Server) -> None:
-    stopped.environment["PGOF_CLOCK_AHEAD_SECONDS"] = "inf"
+    stopped.environment[SECONDS_AHEAD] = "inf"
     stopped.start()
     for version, ahead in (("1", -DAY), ("2", -SECOND), ("3", YEAR)):
         stopped.submit(

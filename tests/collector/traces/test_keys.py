@@ -44,7 +44,7 @@ def lowered(headers: dict[str, str]) -> dict[bytes, bytes]:
 
 
 def test_a_signature_is_good_once_within_its_window_under_any_key() -> None:
-    verifier, now = Verifier(60, takes_osprofiler=True), int(time.time())
+    verifier, now = Verifier(60), int(time.time())
     origin = new_origin()
     headers = lowered(sign(KEY, *origin, now))
     assert verifier.check(headers, ()) == "bad_signature"
@@ -62,7 +62,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     clock = [now]
     monkeypatch.setattr(time, "time", lambda: clock[0])
-    verifier = Verifier(60, takes_osprofiler=True)
+    verifier = Verifier(60)
 
     def ask() -> Origin | str:
         return verifier.check(lowered(sign(KEY, *new_origin(), int(clock[0]))), (KEY,))
@@ -84,16 +84,15 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_malformed_headers_are_refused(headers: dict[str, str]) -> None:
     good = sign(KEY, *new_origin(), int(time.time()))
-    assert Verifier(60, takes_osprofiler=True).check(lowered(good | headers), (KEY,)) == "malformed"
+    assert Verifier(60).check(lowered(good | headers), (KEY,)) == "malformed"
 
 
 def test_osprofilers_headers_are_good_under_any_key() -> None:
-    verifier = Verifier(60, takes_osprofiler=True)
+    verifier = Verifier(60)
     origin = new_origin()
     headers = lowered(sign_as_osprofiler(KEY, *uuids_of(*origin)))
     assert verifier.check(headers, (OTHER, KEY)) == origin
     assert verifier.check(headers, (OTHER,)) == "bad_signature"
-    assert Verifier(60, takes_osprofiler=False).check(headers, (KEY,)) == "malformed"
     for base, parent in (("x", "y"), ("0" * 32, "1" * 32)):
         forged = lowered(sign_as_osprofiler(KEY, base, parent))
         assert verifier.check(forged, (KEY,)) == "malformed"

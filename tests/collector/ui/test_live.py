@@ -17,6 +17,7 @@ from pgo_collector.model.capture_targets import parse_targets
 from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
 from tests.collector.ui.test_pages import assert_ours, titles
 from tests.collector.visitor import Page, Visitor
+from tests.constants import CAPTURES
 from tests.faults.stacks import tally
 from tests.merge.stacked import stacked
 from tests.server import Server
@@ -321,7 +322,7 @@ def test_only_what_the_setting_names_is_asked(tmp_path: Path) -> None:
 def test_captures_are_bounded_block_nobody_and_end_with_the_server(tmp_path: Path) -> None:
     with (
         target() as (host, handler),
-        collector(tmp_path, f"shop=http://{host}/slow", PGOF_CAPTURES="1") as server,
+        collector(tmp_path, f"shop=http://{host}/slow", **{CAPTURES: "1"}) as server,
     ):
         store(server, "old", MINUTE)
         visitor, answers = Visitor(server), []
@@ -333,7 +334,7 @@ def test_captures_are_bounded_block_nobody_and_end_with_the_server(tmp_path: Pat
         while not handler.asked and time.monotonic() < deadline:
             time.sleep(0.01)
         busy = Visitor(server).post("/ui/services/shop/live", {"instance": host})
-        assert (busy.status_code, "PGOF_CAPTURES" in busy.text) == (503, True)
+        assert (busy.status_code, "1 profiles are being taken" in busy.text) == (503, True)
         store(server, "new", 0)
         assert "new" in titles(Visitor(server).page("/ui/services/shop/live"))
         server.process.terminate()

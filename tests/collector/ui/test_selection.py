@@ -15,6 +15,7 @@ from pprof_proto.profile_pb2 import Profile, ValueType
 from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
 from tests.collector.ui.test_pages import assert_ours, titles
 from tests.collector.visitor import Page, Visitor
+from tests.constants import LABEL_VALUES, SELECTION_CHARACTERS, TIMELINE_STEPS
 from tests.faults.stacks import profile_of
 from tests.merge.stacked import HEAP, heap_of, stacked
 from tests.server import Server, bearer
@@ -123,7 +124,7 @@ def test_a_form_that_no_page_has_is_refused(site: Visitor, query: dict[str, str]
 
 
 def test_a_chooser_lists_as_many_values_as_the_setting_says(stopped: Server) -> None:
-    stopped.environment |= {"PGOF_LABEL_VALUES": "3", "PGOF_TIMELINE_STEPS": "5"}
+    stopped.environment |= {LABEL_VALUES: "3", TIMELINE_STEPS: "5"}
     stopped.start()
     for number in range(7):
         query = {"service": "shop", "labels": f"version=v{number}"}
@@ -185,14 +186,14 @@ def test_a_flame_graph_on_v1_says_what_a_search_finds(shared: Server) -> None:
 
 
 def test_the_length_of_a_selection_is_a_setting(stopped: Server) -> None:
-    stopped.environment |= {"PGOF_SELECTION_CHARACTERS": "1500", "PGOF_PATTERN_SECONDS": "1e-9"}
+    stopped.environment |= {SELECTION_CHARACTERS: "1500", "PGOF_PATTERN_SECONDS": "1e-9"}
     stopped.start()
     assert stopped.submit(stacked({"main.main": 5}), query={"service": "shop"}).status_code == 204
     visitor = Visitor(stopped)
     assert visitor.page(SHOP, labels=f"version!={'v' * 1400}")
     for path in ("", "/top", "/live", "/flame.svg"):
         refused = visitor.get(f"{SHOP}{path}", None, labels=f"version!={'v' * 1500}")
-        assert (refused.status_code, "PGOF_SELECTION_CHARACTERS" in refused.text) == (400, True)
+        assert (refused.status_code, "over 1,500 characters" in refused.text) == (400, True)
     for path in ("/v1/top", "/v1/flame", "/v1/merge"):
         slow = stopped.ask(path, service="shop", focus="main")
         assert (slow.status_code, "PGOF_PATTERN_SECONDS" in slow.text) == (400, True)

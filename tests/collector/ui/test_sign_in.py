@@ -19,6 +19,7 @@ from pgo_collector.ui.throttle import SignInThrottle
 from starlette.requests import Request
 
 from tests.collector.visitor import Page, Visitor
+from tests.constants import SESSION_SECONDS, SIGN_IN_WAIT
 from tests.faults.stacks import profile_of
 from tests.server import Server, bearer, fingerprint
 
@@ -97,12 +98,12 @@ def test_signing_out_ends_the_session_and_copies_of_it(stored: Server) -> None:
 
 
 def test_the_end_of_a_session_outlives_a_restart_and_a_rebuild_of_the_catalog(stopped: Server) -> None:
-    stopped.environment["PGOF_SESSION_HOURS"] = str(2 / 3600)
+    stopped.environment[SESSION_SECONDS] = "2"
     stopped.start()
     short = Visitor(stopped)
     short.post("/ui/sign-out")
     ended = time.time()
-    stopped.environment["PGOF_SESSION_HOURS"] = "1"
+    stopped.environment[SESSION_SECONDS] = "3600"
     stopped.restart()
     visitor, stays = Visitor(stopped), Visitor(stopped)
     copy = copy_of(visitor, stopped)
@@ -199,7 +200,7 @@ def test_a_key_with_a_scope_sees_its_services_alone(stored: Server) -> None:
 
 
 def test_who_sends_wrong_keys_has_to_wait_and_nobody_else(tmp_path: Path) -> None:
-    waits = {"PGOF_SIGN_IN_ATTEMPTS": "3", "PGOF_SIGN_IN_WAIT": "4", "PGOF_BIND_ADDRESS": ":0"}
+    waits = {"PGOF_SIGN_IN_ATTEMPTS": "3", SIGN_IN_WAIT: "4", "PGOF_BIND_ADDRESS": ":0"}
     with Server(tmp_path / "home", waits) as server:
         visitor = Visitor(server, key=None)
         for number in range(3):

@@ -13,6 +13,7 @@ from tests.collector.dask_processes import DaskCluster
 from tests.collector.edits import taken_at
 from tests.collector.serve.test_check import checked
 from tests.collector.visitor import Visitor
+from tests.constants import LEAST_UNREAD
 from tests.server import Server
 
 _COUNT = 80
@@ -42,7 +43,7 @@ def filled(stopped: Server, go_profiles: list[bytes]) -> Server:
 
 
 def use(server: Server, cluster: DaskCluster, **environment: str) -> None:
-    server.environment |= {"PGOF_BULK": cluster.address, "PGOF_BULK_BLOBS": f"{_BULK}", **environment}
+    server.environment |= {"PGOF_BULK": cluster.address, LEAST_UNREAD: f"{_BULK}", **environment}
 
 
 def lose_rows(server: Server) -> None:
@@ -85,7 +86,7 @@ def test_the_answers_are_the_same_as_without_a_cluster(filled: Server, cluster: 
 
 @pytest.mark.any_store
 def test_few_unread_profiles_are_read_here(filled: Server, cluster: DaskCluster) -> None:
-    use(filled, cluster, PGOF_BULK_BLOBS=str(_COUNT))
+    use(filled, cluster, **{LEAST_UNREAD: str(_COUNT)})
     filled.start()
     answers(filled)
     assert not filled.events("bulk read started")
@@ -107,7 +108,7 @@ def test_a_scheduler_that_is_not_there_costs_nothing_but_time(filled: Server) ->
     filled.start()
     alone = filled.ask("/v1/top", service="s0").content
     lose_rows(filled)
-    filled.environment |= {"PGOF_BULK": "dask://127.0.0.1:9", "PGOF_BULK_BLOBS": f"{_BULK}"}
+    filled.environment |= {"PGOF_BULK": "dask://127.0.0.1:9", LEAST_UNREAD: f"{_BULK}"}
     filled.start()
     assert filled.ask("/v1/top", service="s0").content == alone
     assert filled.events("cluster failed")

@@ -28,7 +28,6 @@ from pgo_collector.queries.grafana.profile_types import (
 )
 from pgo_collector.queries.grafana.selector import LabelMatcher
 
-_SETTING = "PGOF_QUERY_LABELS"
 _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 
 Selectors = Sequence[tuple[LabelMatcher, ...]]
@@ -217,7 +216,7 @@ class Series:
         if len(matcher.values) > self.most:
             raise ParameterInvalid(
                 f"label selector: {len(matcher.values):,} values of {matcher.key[:50]!r} match;"
-                f" the limit is {self.most:,} ({_SETTING})"
+                f" the limit is {self.most:,}"
             )
         return matcher
 
@@ -242,6 +241,5 @@ def check_labels(count: int, most: int) -> None:
     """Raise ParameterInvalid if an answer would have more labels or series than it may."""
     if count > most:
         raise ParameterInvalid(
-            f"the answer would have {count:,} labels or series; the limit is {most:,}"
-            f" ({_SETTING}); select less"
+            f"the answer would have {count:,} labels or series; the limit is {most:,}; select less"
         )

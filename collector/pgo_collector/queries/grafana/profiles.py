@@ -41,11 +41,15 @@ _MOST_READ = 50
 
 
 class QueryLimits(NamedTuple):
-    """How many label values or series, bars of a flame graph and points of series an answer may have."""
+    """How many label values or series, calls of a flame graph and points of series an answer may have."""
 
     labels: int
     nodes: int
     points: int
+
+
+# Grafana's data source asks for as many calls unless its user says another number.
+_MOST_LABELS, _MOST_NODES, _MOST_POINTS = 10_000, 16_384, 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,10 @@ class Selected:
 class Profiles:
     """Finds the profiles that selectors and queries mean."""
 
-    def __init__(self, store: Store, workers: Workers, limits: QueryLimits) -> None:
+    def __init__(self, store: Store, workers: Workers) -> None:
         self._store = store
         self._workers = workers
-        self._limits = limits
+        self._limits = QueryLimits(_MOST_LABELS, _MOST_NODES, _MOST_POINTS)
 
     @property
     def limits(self) -> QueryLimits:

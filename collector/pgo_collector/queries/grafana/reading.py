@@ -111,7 +111,7 @@ class Reading:
         """
         most = self._profiles.limits.nodes
         if asked > most:
-            raise ParameterInvalid(f"max_nodes={asked:,}: the limit is {most:,} (PGOF_QUERY_NODES)")
+            raise ParameterInvalid(f"max_nodes={asked:,}: the limit is {most:,}")
         return asked if asked > 0 else min(_USUAL_NODES, most)
 
     async def flame_graph(
@@ -332,5 +332,5 @@ class _Groups:
         if count > self._most_points:
             raise ParameterInvalid(
                 f"the answer would have at least {count:,} points; the limit is {self._most_points:,}"
-                " (PGOF_QUERY_POINTS); use a longer step, or group by fewer labels"
+                "; use a longer step, or group by fewer labels"
             )

@@ -25,7 +25,7 @@ from pgo_collector.routes.push.compression import unframed
 from pgo_collector.routes.push.connect import read_json
 from pgo_collector.routes.push.naming import Sender, Target
 
-_MOST_PROFILES = "PGOF_PUSH_PROFILES"
+_MOST_PROFILES = "PGOF_MAX_INFLATED_BYTES or PGOF_PUSH_PROFILES"
 _EVENT = "event"
 # Tags of an upload: some become labels, of which there may be 30.
 _MOST_TAGS = 200

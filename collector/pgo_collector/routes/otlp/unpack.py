@@ -328,5 +328,5 @@ def _check_count(count: int, options: ExportOptions) -> None:
     if count > options.most_profiles:
         raise PushInvalid(
             f"the request has {count:,} resources, scopes or profiles; the limit is"
-            f" {options.most_profiles:,} (PGOF_OTLP_PROFILES)"
+            f" {options.most_profiles:,} (PGOF_MAX_INFLATED_BYTES or PGOF_OTLP_PROFILES)"
         )

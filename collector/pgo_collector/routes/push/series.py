@@ -100,5 +100,6 @@ def check_count(count: int, most: int) -> None:
     """Raise PushInvalid if a request has more profiles or series than it may."""
     if count > most:
         raise PushInvalid(
-            f"the request has {count:,} profiles or series; the limit is {most:,} (PGOF_PUSH_PROFILES)"
+            f"the request has {count:,} profiles or series; the limit is {most:,}"
+            " (PGOF_MAX_INFLATED_BYTES or PGOF_PUSH_PROFILES)"
         )

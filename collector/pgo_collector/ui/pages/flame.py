@@ -58,7 +58,7 @@ def flame_routes(sources: Sources) -> Routes:
     async def file(request: Request) -> Response:
         selection, links = (
             selection_of(request),
-            Links.of(request, "flame.svg", most=sources.selection_characters),
+            Links.of(request, "flame.svg"),
         )
         shown, look, base = FlameParameters(request, links), look_of(request), None
         if any(name in BASE for name in request.query_params):

@@ -72,7 +72,7 @@ def live_routes(sources: Sources) -> Routes:
     @routes.post("/services/{service}/live")
     async def take(request: Request) -> Response:
         check_same_site(request)
-        selection, links = selection_of(request), Links.of(request, "live", most=sources.selection_characters)
+        selection, links = selection_of(request), Links.of(request, "live")
         instance = (await form_of(request)).get("instance", "")
         try:
             await sources.captures.take(request, selection.service, selection.type, instance)

@@ -44,7 +44,7 @@ async def selected_profiles(request: Request, sources: Sources, page: str, *own:
     Raises ParameterInvalid.
     """
     selection = selection_of(request)
-    links = Links.of(request, page, *own, CHOOSE, FIND, most=sources.selection_characters)
+    links = Links.of(request, page, *own, CHOOSE, FIND)
     services = await asyncio.to_thread(sources.inventory.services, Scope((selection.service,)), 1)
     summary = await sources.fleet.kept.answer(
         "summary",
@@ -68,9 +68,7 @@ async def service_page(
     Its facts describe the selected profiles, or the `shown` ones where the page shows only some of them.
     """
     now, offered = time.time_ns(), list[Comparison]()
-    bar = await selection_bar(
-        request, sources.summaries, selected.selection, selected.links, sources.label_values
-    )
+    bar = await selection_bar(request, sources.summaries, selected.selection, selected.links)
     if selected.summary is not None:
         blobs = sources.reports.store.blobs.storage
         released = await asyncio.to_thread(release_time, blobs, selected.selection.service)
