@@ -10,7 +10,7 @@ from __future__ import annotations
 from pgo_collector.settings.environment import read_settings
 from pgo_collector.settings.settings import BASIC, MASTERS, PREFIX, SHOWN, Settings, followers_of
 from pgo_collector.settings.table import MERGE_KEYS, SUBMIT_KEYS
-from pgo_collector.settings.texts import is_loopback, split_address
+from pgo_collector.settings.texts import dask_address, is_loopback, split_address
 
 __all__ = [
     "BASIC",
@@ -20,6 +20,7 @@ __all__ = [
     "SHOWN",
     "SUBMIT_KEYS",
     "Settings",
+    "dask_address",
     "followers_of",
     "is_loopback",
     "read_settings",

@@ -41,12 +41,12 @@ class Settings(Table):
 
     @property
     def given(self) -> int:
-        """How many settings the environment and the settings file had."""
+        """The number of settings that the environment and the settings file had."""
         return self._given
 
     @property
     def unknown_variables(self) -> Mapping[str, str]:
-        """What to do about each variable that looks like a setting and is none, by its name."""
+        """The variables that look like settings and are none, each with what to do about it."""
         return self._unknown
 
     @property

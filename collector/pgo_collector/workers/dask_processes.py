@@ -7,7 +7,7 @@ import sys
 from typing import NoReturn
 
 from pgo_collector.errors import SettingsInvalid
-from pgo_collector.settings.texts import dask_address, split_address
+from pgo_collector.settings import dask_address, split_address
 from pgo_collector.workers.bulk import require_dask
 
 # How much Dask watches its worker. By itself it samples the stack of the thread that works a hundred times a

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.command.cli import main
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.settings import BASIC, MASTERS, SHOWN, Settings, read_settings, split_address
@@ -306,3 +307,12 @@ def test_a_settings_file_that_cannot_be_used_is_refused(
     assert main(["check"]) in {1, 2}
     shown = capsys.readouterr()
     assert message in shown.out + shown.err
+
+
+def test_what_was_read_is_checked_though_the_file_is_gone(settings_file: Path) -> None:
+    settings_file.write_text('keep_day = 5\nkeep_days = 9\nunknown_settings = "warn"\n')
+    settings = read_settings()
+    settings_file.unlink()
+    found = [(each.state, each.detail) for each in check_configuration(settings) if each.part == "settings"]
+    set_ones = f"3 of {len(Settings.model_fields)} are set"
+    assert found == [("warning", "PGOF_KEEP_DAY isn't a setting"), ("ok", set_ones)]
