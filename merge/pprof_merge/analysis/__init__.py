@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.focus import NameMatcher, focus_calls, focus_names
     from pprof_merge.analysis.function_use import Call, FunctionUse, LineUse, Place
     from pprof_merge.analysis.gain import kept_by_llvm
-    from pprof_merge.analysis.grouping import GROUPINGS, NAMES_OF_FRAMES, Grouping, function_in, package_of
+    from pprof_merge.analysis.grouping import (
+        GROUPINGS,
+        NAMES_OF_FRAMES,
+        UNKNOWN,
+        Grouping,
+        function_in,
+        package_of,
+    )
     from pprof_merge.analysis.latency import (
         ALL_LATENCIES,
         N_BUCKETS,
@@ -65,6 +72,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "totals_of",
     "GROUPINGS",
     "NAMES_OF_FRAMES",
+    "UNKNOWN",
     "Grouping",
     "function_in",
     "package_of",
@@ -134,7 +142,7 @@ __getattr__ = on_first_use(
         "flame_graph": ["FlameGraph", "FlameView"],
         "focus": ["NameMatcher", "focus_calls", "focus_names"],
         "function_use": ["Call", "FunctionUse", "LineUse", "Place"],
-        "grouping": ["GROUPINGS", "NAMES_OF_FRAMES", "Grouping", "function_in", "package_of"],
+        "grouping": ["GROUPINGS", "NAMES_OF_FRAMES", "UNKNOWN", "Grouping", "function_in", "package_of"],
         "latency": [
             "ALL_LATENCIES",
             "N_BUCKETS",

@@ -47,7 +47,8 @@ class FlameView:
 class FlameGraph:
     """A flame graph of n nodes. A node is a chain of calls; callers come before callees.
 
-    The first node is the whole graph: its `parent` (n) is -1 and its key 0. `key` (n) identifies a chain of
+    The first node is the whole graph: its `parent` (n) is -1 and its key 0. `binaries` (n) are the files that
+    the names are in, each empty if it isn't known. `key` (n) identifies a chain of
     names in any graph. `own` (n, n_sides) is the value of the stacks that end at the node, `total` (n,
     n_sides) that of all stacks through it; `own_size` and `size` are the same without the values' signs, as
     the difference of two profiles has them. `weight` (n) is the node's share of the whole by its size, the
@@ -58,6 +59,7 @@ class FlameGraph:
     """
 
     names: list[str]
+    binaries: list[str]
     parent: Int64s
     key: UInt64s
     own: Int64s
@@ -200,6 +202,7 @@ class _Builder:
         matched, n_matches = self._matched(is_match)
         return FlameGraph(
             names=[self._stacks.names[row] if row >= 0 else "" for row in name[kept].tolist()],
+            binaries=[self._stacks.binaries[row] if row >= 0 else "" for row in name[kept].tolist()],
             parent=renumbered[parent[kept]],
             key=key[kept],
             own=own[kept, : self._sides],

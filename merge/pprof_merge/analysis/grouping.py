@@ -33,6 +33,8 @@ _OF_TYPE = re.compile(r"type:\.\w+\.")
 # A package ends at the first "." or "::" after the last "/"; arguments, receivers and type parameters are cut
 # off before.
 _PACKAGE = re.compile(r"<*+(?P<package>(?:.*/)?[^/.:<]+)(?:\.|::)")
+# A part or variant of a function of C, as its compilers name it: the dots in it end no package.
+_OF_C = re.compile(r"\w+(?:\.(?:isra|part|constprop|cold|lto_priv|llvm)\.[0-9]+)+(?:\.cold)?")
 _AFTER_PATH = re.compile(r"[\[({]")
 # The end of the name of a line: of its path, and of the number of the line if that is known.
 _PLACE = re.compile(r"[/.:]")
@@ -69,7 +71,7 @@ def _cached(work: Callable[[str], str]) -> Callable[[str], str]:
 @_cached
 def _package_in(name: str) -> str:
     path = _AFTER_PATH.split(_OF_TYPE.sub("", name, count=1), maxsplit=1)[0]
-    found = _PACKAGE.match(path)
+    found = None if _OF_C.fullmatch(path) else _PACKAGE.match(path)
     return UNKNOWN if found is None else unquote(found["package"])
 
 

@@ -61,6 +61,7 @@ class Stacks:
     `frames` are the distinct frames, `depths` (n_samples) the number of frames in each stack. The frames of
     locations are ragged, the innermost first; each location has at least one. `slot_frames` (n_slots) has
     them one after another, and `slot_lines` (n_slots) the line that each is at, 0 if it is not known.
+    `binaries` (n_frames) are the names of the files that frames are in, empty if that is not known.
     `system_names` are the mangled names, one a line, of the functions whose names are others, by these.
     """
 
@@ -68,6 +69,7 @@ class Stacks:
     depths: Int64s
     slot_frames: Int32s
     slot_lines: Int64s
+    binaries: list[str]
     system_names: dict[str, str]
     _samples: Samples
     _location_offsets: Int64s
@@ -167,8 +169,16 @@ def stacks_of(profile: Profile, budget: Budget = UNBOUNDED) -> Stacks:
     slot_lines = np.zeros(len(slot_frames), np.int64)
     slot_lines[slots_of_lines] = profile.locations.lines.line
     depths = _depths(profile.samples, np.diff(location_offsets))
-    named = _system_names(profile)
-    return Stacks(list(frames), depths, slot_frames, slot_lines, named, profile.samples, location_offsets)
+    return Stacks(
+        frames=[*frames],
+        depths=depths,
+        slot_frames=slot_frames,
+        slot_lines=slot_lines,
+        binaries=_binaries_of_frames(profile, slot_frames, location_offsets, len(frames)),
+        system_names=_system_names(profile),
+        _samples=profile.samples,
+        _location_offsets=location_offsets,
+    )
 
 
 def _system_names(profile: Profile) -> dict[str, str]:
@@ -226,10 +236,26 @@ def _function_frames(profile: Profile, frames: dict[Frame, int]) -> list[int]:
 
 def _binary_frames(profile: Profile, frames: dict[Frame, int]) -> list[int]:
     """Return the number of the frame for unnamed code in each mapping; the last is for code in no mapping."""
-    texts = _Texts(profile.strings)
-    paths = [texts[row] for row in profile.mappings.filename.tolist()]
-    names = [f"[{path.rpartition('/')[2]}]" if path else "<unknown>" for path in (*paths, "")]
+    names = [f"[{binary}]" if binary else "<unknown>" for binary in _binaries(profile)]
     return [frames.setdefault(Frame(name, "", 0), len(frames)) for name in names]
+
+
+def _binaries(profile: Profile) -> list[str]:
+    """Return the name of each mapping's file, without its folder; the last is empty, for no mapping."""
+    texts = _Texts(profile.strings)
+    return [*(texts[row].rpartition("/")[2] for row in profile.mappings.filename.tolist()), ""]
+
+
+def _binaries_of_frames(
+    profile: Profile, slot_frames: Int32s, location_offsets: Int64s, n_frames: int
+) -> list[str]:
+    """Return the binary of each frame, (n_frames): the one in which it is first, if it is in several."""
+    mapping_of_slot = np.repeat(profile.locations.mapping, np.diff(location_offsets))
+    frames, first = np.unique(slot_frames, return_index=True)
+    mapping = np.full(n_frames, -1, np.int64)
+    mapping[frames] = mapping_of_slot[first]
+    binaries = _binaries(profile)
+    return [binaries[row] for row in mapping.tolist()]
 
 
 class _Texts(dict[int, str]):

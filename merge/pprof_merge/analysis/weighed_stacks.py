@@ -31,11 +31,13 @@ class WeighedStacks:
     """Stacks of names with their values, one a row, in one profile or in two that are compared (its sides).
 
     `rows` are rows of `names`, which are distinct; they are ragged by `offsets` (n + 1), the root first.
-    `values` is (n, n_sides). `system_names` are the names that functions have in the system, one a line, by
+    `binaries` are the files that the names are in, each empty if it isn't known. `values` is (n, n_sides).
+    `system_names` are the names that functions have in the system, one a line, by
     others that are shown, where names are those of functions or lines.
     """
 
     names: list[str]
+    binaries: list[str]
     rows: Int32s
     offsets: Int64s
     values: Int64s
@@ -61,6 +63,10 @@ class WeighedStacks:
         stacks = stacks_of(profile, budget)
         stacks.check(budget)
         names, name_of = named_slots(stacks, by, budget)
+        found, first = np.unique(name_of, return_index=True)
+        binaries = [""] * len(names)
+        for name, frame in zip(found.tolist(), stacks.slot_frames[first].tolist(), strict=True):
+            binaries[name] = stacks.binaries[frame]
         offsets = offsets_of(stacks.depths)
         rows = np.empty(stacks.n_frames, np.int32)
         for chunk in stacks.chunks():
@@ -70,7 +76,7 @@ class WeighedStacks:
             rows, offsets = _collapsed(rows, offsets)
         values = profile.samples.values[:, column : column + 1]
         known = [*stacks.system_names.items()] if by in {"function", "line"} else []
-        return cls(names, rows, offsets, values, known)
+        return cls(names, binaries, rows, offsets, values, known)
 
     @classmethod
     def joined(cls, every: Sequence[WeighedStacks], budget: Budget = UNBOUNDED) -> Self:
@@ -79,15 +85,14 @@ class WeighedStacks:
         Each has values (n, 1). Raises OutputTooLarge if all together take more than the budget.
         """
         budget.check_rows(sum(len(each.rows) for each in every), FRAME_BYTES, _GRAPH_ADVICE)
-        numbers: dict[str, int] = {}
+        names, binaries, numbers = _numbered((each.names, each.binaries) for each in every)
         rows, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-        for each in every:
-            number_of = np.array([numbers.setdefault(name, len(numbers)) for name in each.names], np.int32)
+        for each, number_of in zip(every, numbers, strict=True):
             rows.append(number_of[each.rows])
             lengths.append(np.diff(each.offsets))
         values = np.concatenate([np.zeros((0, 1), np.int64), *(each.values for each in every)])
         offsets = offsets_of(np.concatenate(lengths))
-        return cls([*numbers], np.concatenate(rows), offsets, values, _joined_names(every))
+        return cls(names, binaries, np.concatenate(rows), offsets, values, _joined_names(every))
 
     @property
     def sizes(self) -> Int64s:
@@ -101,10 +106,10 @@ class WeighedStacks:
         if both together take more than the budget.
         """
         budget.check_rows(len(self.rows) + len(base.rows), FRAME_BYTES, _GRAPH_ADVICE)
-        numbers = {name: number for number, name in enumerate(self.names)}
-        number_of = np.array([numbers.setdefault(name, len(numbers)) for name in base.names], np.int32)
+        names, binaries, (_, number_of) = _numbered((each.names, each.binaries) for each in (self, base))
         return WeighedStacks(
-            names=list(numbers),
+            names=names,
+            binaries=binaries,
             rows=np.concatenate((self.rows, number_of[base.rows])),
             offsets=np.concatenate((self.offsets, self.offsets[-1] + base.offsets[1:])),
             values=np.concatenate(
@@ -115,14 +120,15 @@ class WeighedStacks:
 
     def below(self, groups: Sequence[str], group_of: Int64s) -> WeighedStacks:
         """Return each stack with one more name at its root, that of its group: `group_of` is (n,)."""
-        numbers = {name: number for number, name in enumerate(self.names)}
-        number_of = np.array([numbers.setdefault(name, len(numbers)) for name in groups], np.int32)
+        names, binaries, (_, number_of) = _numbered(
+            ((self.names, self.binaries), (groups, [""] * len(groups)))
+        )
         offsets = self.offsets + np.arange(len(self.offsets))
         rows = np.empty(len(self.rows) + len(group_of), np.int32)
         is_group = np.zeros(len(rows), np.bool_)
         is_group[offsets[:-1]] = True
         rows[is_group], rows[~is_group] = number_of[group_of], self.rows
-        return replace(self, names=[*numbers], rows=rows, offsets=offsets)
+        return replace(self, names=names, binaries=binaries, rows=rows, offsets=offsets)
 
     def around(self, name: str) -> tuple[WeighedStacks, WeighedStacks]:
         """Return the callers and the callees of a name, each as stacks that begin with it.
@@ -139,9 +145,27 @@ class WeighedStacks:
 
         def part(index: Int64s, lengths: Int64s) -> WeighedStacks:
             offsets = offsets_of(lengths)
-            return WeighedStacks(self.names, self.rows[index], offsets, self.values[found], self.system_names)
+            return replace(self, rows=self.rows[index], offsets=offsets, values=self.values[found])
 
         return part(-spans(-at, above), above), part(spans(at, below), below)
+
+
+def _numbered(
+    every: Iterable[tuple[Sequence[str], Sequence[str]]],
+) -> tuple[list[str], list[str], list[Int32s]]:
+    """Return the distinct names in several lists, their binaries, and the rows of each list's names.
+
+    Each list comes with its names' binaries. A name that is in several has the binary that comes first.
+    """
+    numbers: dict[str, int] = {}
+    binaries: list[str] = []
+    rows = []
+    for names, of_names in every:
+        for name, binary in zip(names, of_names, strict=True):
+            if numbers.setdefault(name, len(numbers)) == len(binaries):
+                binaries.append(binary)
+        rows.append(np.array([numbers[name] for name in names], np.int32))
+    return [*numbers], binaries, rows
 
 
 def _joined_names(every: Iterable[WeighedStacks]) -> list[tuple[str, str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import gzip
+from collections import Counter, defaultdict
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from pprof_merge.analysis.flame_graph import MAX_LEVELS, FlameGraph, FlameView
 from pprof_merge.analysis.focus import focus_calls
 from pprof_merge.analysis.top_table import TopTable
 from pprof_merge.analysis.weighed_stacks import WeighedStacks
+from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.differential import read
 from tests.merge.stacked import stacked
@@ -175,6 +177,26 @@ def test_real_profiles_add_up_to_their_table(profiles: Path) -> None:
         flat[name] += own
     assert len(graph.names) > 2000
     assert +flat == Counter({name: usage.flat for name, usage in table.items() if usage.flat})
+
+
+def test_each_call_says_in_which_binary_it_is(profiles: Path) -> None:
+    (content,) = read(profiles.with_name("postgres"), "simple*")
+    written = Profile.FromString(gzip.decompress(content))
+    texts, functions = written.string_table, {each.id: each for each in written.function}
+    files = {each.id: texts[each.filename].rpartition(b"/")[2].decode() for each in written.mapping}
+    possible = defaultdict[str, set[str]](set)
+    for location in written.location:
+        binary = files[location.mapping_id]
+        names = [texts[functions[line.function_id].name].decode() for line in location.line]
+        for name in names or [f"[{binary}]"]:
+            possible[name].add(binary)
+    weighed = WeighedStacks.of(decode(content), 1)
+    for stacks in (weighed, WeighedStacks.joined([weighed, stacks_of({"a": 1})]), weighed.beside(weighed)):
+        graph = FlameGraph.of(stacks.below(["all"], np.zeros(len(stacks.values), np.int64)), WHOLE)
+        assert graph.binaries[:2] == ["", ""]
+        assert {"postgres", "[kernel.kallsyms]", "libc.so.6"} <= {*graph.binaries}
+        for name, binary in zip(graph.names[2:], graph.binaries[2:], strict=True):
+            assert binary in possible[name] or (name, binary) == ("a", "service")
 
 
 @given(st.lists(STACKS, max_size=3))
