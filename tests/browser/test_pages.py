@@ -29,6 +29,7 @@ PAGES = {
     "flame": SERVICE,
     "search": f"{SERVICE}?search=malloc",
     "upright": f"{SERVICE}?layout=flame&by=line&recursion=collapse",
+    "grouped": f"{SERVICE}?group=version",
     "filtered": f"{SERVICE}?focus=ServeHTTP&hide=%5Eruntime%5C.&by=package",
     "live": f"{SERVICE}/live",
     "values": f"{SERVICE}/top?choose=version&labels=instance!%3Dweb-1",
@@ -134,6 +135,107 @@ def test_the_graph_comes_first(person: Person, width: int, height: int, highest:
     page.get_by_role("link", name="Package", exact=True).click()
     expect(page.get_by_role("link", name="Package", exact=True)).to_have_attribute("aria-current", "true")
     expect(page.locator("#type")).to_be_visible()  # what was open stays so
+
+
+def test_on_a_wide_window_the_table_is_beside_the_graph(person: Person) -> None:
+    """A click on a name, or Enter, marks its calls as a search does. A narrow window has the graph alone."""
+    page = person.page
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.goto(SERVICE)
+    table = page.get_by_role("region", name="Largest values")
+    graph, beside = page.locator(".flame > svg").bounding_box(), table.bounding_box()
+    assert graph is not None
+    assert beside is not None
+    assert beside["x"] >= graph["x"] + graph["width"]
+    assert abs(beside["y"] - graph["y"]) < 10
+    name = table.locator("tbody a").nth(1)
+    name.click()
+    page.wait_for_url("**search=**")
+    expect(name).to_be_focused()
+    expect(name).to_have_attribute("aria-current", "true")
+    expect(page.get_by_role("searchbox", name="Search")).to_have_value("regexp.(*machine).add")
+    expect(page.locator(".flame .hit").first).to_be_attached()
+    table.locator("tbody a").nth(2).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("searchbox", name="Search")).to_have_value(
+        "internal/runtime/syscall/linux.Syscall6"
+    )
+    table.get_by_role("link", name="Cumulative").click()
+    expect(table.locator("th[aria-sort]")).to_have_text("Cumulative")
+    table.get_by_role("link", name="Hide the table").click()
+    expect(table).to_have_count(0)
+    page.get_by_role("link", name="Show the table").click()
+    expect(table).to_be_visible()
+    page.set_viewport_size({"width": 1190, "height": 900})
+    expect(table).to_be_hidden()
+    alone = page.locator(".flame > svg").bounding_box()
+    assert alone is not None
+    assert alone["width"] > 1100
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_two_groups_are_compared(browser: Browser, server: Server, width: str, *, has_scripts: bool) -> None:
+    with Person.of(browser, server, width=width, java_script_enabled=has_scripts) as person:
+        page = person.page
+        page.goto(f"{SERVICE}?labels=region%3Deu%7Cus")
+        page.get_by_text("Group by", exact=True).click()
+        page.get_by_role("link", name="version", exact=True).click()
+        form = page.get_by_role("form", name="Compare two groups")
+        form.get_by_label("with").select_option("1.5.0")
+        form.get_by_label("Compare").select_option("1.4.2")
+        form.get_by_role("button", name="Compare").click()
+        page.wait_for_url("**/diff?**")
+        expect(page.locator("#base_labels")).to_have_value("region=eu|us,version=1.5.0")
+        expect(page.locator(".conditions")).to_contain_text("version is 1.4.2")
+        expect(page.locator(".flame .more4, .flame .less4").first).to_be_attached()
+        assert person.overflow() <= 0
+        assert not person.faults
+
+
+def test_on_a_phone_fingers_find_links_and_buttons(browser: Browser, server: Server) -> None:
+    """Links and buttons are 24 pixels high, and none is beyond the edge or in what scrolls to the side."""
+    with Person.of(browser, server, width="phone", permissions=["clipboard-write"]) as person:
+        page = person.page
+        for name in ("flame", "top", "build", "traces", "memory", "no base"):
+            page.goto(PAGES[name])
+            found = page.evaluate(
+                """() => [...document.querySelectorAll("a, button, select, summary")]
+                    .filter(each => each.checkVisibility() && !each.closest(".flame svg, .skip"))
+                    .map(each => [each.textContent.trim(), each.getBoundingClientRect()])
+                    .filter(([, box]) => box.height < 23.9 || box.right > innerWidth + 0.5)
+                    .map(([text, box]) => `${text}: ${box.height} high, up to ${box.right}`)"""
+            )
+            assert not found, name
+        page.goto(PAGES["build"])
+        for command in page.locator(".command").all():
+            text, button = (command.locator(part).bounding_box() for part in ("pre", "button"))
+            assert text is not None
+            assert button is not None
+            assert button["y"] >= text["y"] + text["height"]
+            assert command.locator("pre").evaluate("pre => pre.scrollWidth <= pre.clientWidth")
+        page.goto(PAGES["traces"])
+        assert page.locator(".scroll").evaluate("all => all.scrollWidth <= all.clientWidth + 1")
+        expect(page.get_by_role("cell", name="10 steps")).to_be_visible()
+        assert not person.faults
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_links_in_text_and_tables_are_underlined_and_differ_from_it(
+    browser: Browser, server: Server, theme: Theme
+) -> None:
+    with Person.of(browser, server, theme=theme) as person:
+        for name in ("services", "search", "filtered", "top", "diff", "function", "build", "values", "trace"):
+            person.page.goto(PAGES[name])
+            plain = person.page.evaluate(
+                """() => [...document.querySelectorAll("main a:not(.button)")]
+                    .filter(each => each.checkVisibility() && !each.closest(".flame svg, .choice, .tabs"))
+                    .filter(each => !getComputedStyle(each).textDecorationLine.includes("underline")
+                        || !each.closest("thead") && getComputedStyle(each).color
+                            === getComputedStyle(document.body).color)
+                    .map(each => each.outerHTML)"""
+            )
+            assert not plain, name
 
 
 def test_from_the_services_to_a_call(person: Person) -> None:

@@ -1,7 +1,7 @@
 """Comparisons that a service's profiles offer: each is a name and a link to the page of the difference.
 
 A version with the one before it, the time after a release with the time before, this week with the last one,
-and an instance with all others.
+and an instance with all others; and any two groups of a flame graph.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import quote
 
+from pprof_merge.analysis import FlameGraph
+
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.catalog.summaries import INSTANCE, VERSION, LabelValue, Summary
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.model.selection import Selection
+from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.releases.folder import Releases
@@ -48,6 +50,31 @@ def comparisons(
     if selection.begin is None and selection.end is None:
         found += _of_times(links, summary, released_nanos, now_nanos)
     return [*found, *_of_instances(selection, links, summary)]
+
+
+class Group(NamedTuple):
+    """A group of a flame graph: the value of the label, and the condition that selects its profiles."""
+
+    value: str
+    matcher: str
+
+
+def groups_of(graph: FlameGraph, key: str) -> list[Group]:
+    """Return the groups of a graph that is grouped by a label, the largest first.
+
+    Of the two largest, the later in the alphabet comes first, as a new version is compared with an older one.
+    What has none of the label's largest values is no group of its own.
+    """
+    if not key:
+        return []
+    weights, found = graph.weight.tolist(), list[Group]()
+    nodes = [node for node, parent in enumerate(graph.parent.tolist()) if parent == 0]
+    for node in sorted(nodes, key=lambda node: -weights[node]):
+        name = graph.names[node]
+        value = "" if name == f"without {key}" else name.removeprefix(f"{key}=")
+        if value != name:
+            found.append(Group(value, Matcher(key, frozenset([value])).text))
+    return [*sorted(found[:2], reverse=True), *found[2:]]
 
 
 def release_time(blobs: Storage, service: str) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from zlib import crc32
 
-from pprof_merge.analysis import FlameGraph, Frame, Grouping, function_in, package_of, share_of
+from pprof_merge.analysis import UNKNOWN, FlameGraph, Frame, Grouping, function_in, package_of, share_of
 
 from pgo_collector.queries.answers import SampleType
 from pgo_collector.queries.flames import Flame, key_text
@@ -32,12 +32,14 @@ _STEPS = (0.0002, 0.002, 0.01, 0.03)
 class Look(NamedTuple):
     """How a flame graph is drawn: what its calls stand for, and whether the whole is at the bottom.
 
-    A graph with a base has the colours of differences, unless it `is_by_package`.
+    A graph with a base has the colours of differences, unless it `is_by_package`. If it `is_grouped`, its
+    first calls are values of a label.
     """
 
     by: Grouping = "function"
     is_upright: bool = False
     is_by_package: bool = False
+    is_grouped: bool = False
 
 
 _PLAIN = Look()
@@ -61,7 +63,10 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A flame graph to draw. `packages` are the largest packages, or files, and their colours.
+    """A flame graph to draw. `packages` are the widest packages, binaries or files, and their colours.
+
+    `colours` are those of all names that are drawn. `nothing` says why there is nothing to draw, else it is
+    empty.
 
     `root` is the name of the call that the graph is zoomed to, empty for the whole; `root_share` is its share
     of the whole. `matched` is the share of the stacks that the search found, in `n_matches` names. `part` is
@@ -71,6 +76,8 @@ class Drawing:
     boxes: list[Box]
     rows: int
     packages: list[tuple[str, str]]
+    colours: dict[str, str]
+    nothing: str
     root: str
     root_share: float
     matched: float
@@ -90,6 +97,8 @@ def drawing_of(flame: Flame, search: str, look: Look = _PLAIN) -> Drawing:
         boxes=[replace(box, row=last - box.row) for box in boxes] if look.is_upright else boxes,
         rows=last + 1,
         packages=drawer.packages(),
+        colours=drawer.colours(),
+        nothing=nothing,
         root=graph.names[graph.root],
         root_share=float(graph.weight[graph.root]),
         matched=flame.matched_share,
@@ -106,7 +115,8 @@ class _Drawer:
         self._sample_type = sample_type
         self._whole = graph.size[0].tolist()
         self._callers = graph.chain(graph.root)[:-1]
-        self._package = [_package_of(name, look.by) for name in graph.names]
+        self._below = [node for node in range(graph.root, len(graph.names)) if node not in self._callers]
+        self._package = [self._package_of(node) for node in range(len(graph.names))]
 
     def boxes(self, *, is_search: bool) -> list[Box]:
         """Return all boxes: those of the callers of the root, then the root and all below it."""
@@ -115,8 +125,7 @@ class _Drawer:
         boxes, depth, keys = self._caller_boxes(), graph.depth.tolist(), graph.key.tolist()
         first_row, left, scale = len(boxes), starts[root], 100 / weights[root] if weights[root] else 0.0
         matches = graph.is_match.tolist()
-        below = [node for node in range(root, len(keys)) if node not in self._callers]
-        for node in below:
+        for node in self._below:
             part = weights[node] * scale / 100 if node != root else 1.0
             colour = self._colour(node)
             if is_search:
@@ -135,16 +144,28 @@ class _Drawer:
         return boxes
 
     def packages(self) -> list[tuple[str, str]]:
-        """Return the packages with the largest flat values, and their colours."""
-        graph = self._graph
-        own: dict[str, float] = {}
-        for node in range(graph.root, len(graph.names)):
-            if node and node not in self._callers:
-                package = self._package[node]
-                weight = sum(map(share_of, graph.own[node].tolist(), self._whole))
-                own[package] = own.get(package, 0.0) + weight
-        largest = sorted(own, key=lambda package: (-own[package], package))
-        return [(cut(package, 60), colour_of(package)) for package in largest[:_MAX_PACKAGES]]
+        """Return the packages whose boxes are the widest together, and their colours."""
+        widths: dict[str, float] = {}
+        weights = self._graph.weight.tolist()
+        for node in self._below:
+            if package := self._package[node]:
+                widths[package] = widths.get(package, 0.0) + weights[node]
+        widest = sorted(widths, key=lambda package: (-widths[package], package))
+        return [(cut(package, 60), colour_of(package)) for package in widest[:_MAX_PACKAGES]]
+
+    def colours(self) -> dict[str, str]:
+        """Return the colours of the packages of all names."""
+        return {self._graph.names[node]: self._colour_of_package(node) for node in self._below}
+
+    def _package_of(self, node: int) -> str:
+        """Return what a call has its colour by; empty for the whole and for the value of a label."""
+        graph, by = self._graph, self._look.by
+        if graph.parent[node] <= (0 if self._look.is_grouped else -1):
+            return ""
+        if by in {"package", "file"}:
+            return graph.names[node]
+        name = function_in(graph.names[node]) if by == "line" else graph.names[node]
+        return package_or_binary(name, graph.binaries[node])
 
     def _caller_boxes(self) -> list[Box]:
         """Return boxes for the whole and the nearest callers of the root: one a row, of the full width."""
@@ -172,7 +193,10 @@ class _Drawer:
             return "all"
         if len(self._whole) > 1 and not self._look.is_by_package:
             return _shade_of(self._shares(node))
-        return colour_of(self._package[node])
+        return self._colour_of_package(node)
+
+    def _colour_of_package(self, node: int) -> str:
+        return colour_of(self._package[node]) if self._package[node] else "same"
 
     def _shares(self, node: int) -> list[float]:
         return [*map(share_of, self._graph.total[node].tolist(), self._whole)]
@@ -201,11 +225,10 @@ class _Drawer:
         )
 
 
-def _package_of(name: str, by: Grouping) -> str:
-    """Return what a name has its colour by: the package, or the file if names are those of files."""
-    if by in ("package", "file"):
-        return name
-    return package_of(Frame(function_in(name) if by == "line" else name, "", 0))
+def package_or_binary(name: str, binary: str) -> str:
+    """Return the package of a function; if it has none, as in C and the kernel, the binary that it is in."""
+    package = package_of(Frame(name, "", 0))
+    return binary if binary and package in {UNKNOWN, name} else package
 
 
 def label_of(name: str, part: float) -> str:

@@ -65,6 +65,8 @@ class Links:
         selected = {name: text for name in SELECTED if (text := _value_of(request, name))}
         values = first_values(request)
         given = {name: values[name] for name in own if name in values}
+        if "base_labels" in given:
+            given["base_labels"] = _value_of(request, "base_labels")
         if "search" in given:
             given["search"] = given["search"][:MAX_SEARCH]
         # Empty labels of a base mean "no labels"; other empty parameters mean nothing.
@@ -136,6 +138,6 @@ def _given(parameters: Mapping[str, str | int | None]) -> dict[str, str]:
 
 
 def _value_of(request: Request, name: str) -> str:
-    """Return the value of a parameter; `labels` may be given several times and are joined."""
+    """Return the value of a parameter; labels may be given several times and are joined."""
     values = [text for text in request.query_params.getlist(name) if text]
-    return ",".join(values) if name == "labels" else next(iter(values), "")
+    return ",".join(values) if name in {"labels", "base_labels"} else next(iter(values), "")

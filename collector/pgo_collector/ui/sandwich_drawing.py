@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import NamedTuple
 
-from pprof_merge.analysis import FlameGraph, Frame, package_of, share_of
+from pprof_merge.analysis import FlameGraph, share_of
 
 from pgo_collector.engine.views import Around
 from pgo_collector.queries.answers import Function
 from pgo_collector.ui.amounts import amount, cut, percent, short
-from pgo_collector.ui.flame_drawing import ROW_HEIGHT, colour_of, label_of
+from pgo_collector.ui.flame_drawing import ROW_HEIGHT, colour_of, label_of, package_or_binary
 from pgo_collector.ui.links import Links, link_of_name
 
 _MAX_TITLE = 160
@@ -92,7 +92,7 @@ def _calls(
                 left=f"{100 * starts[node]:.5g}",
                 width=f"{100 * weights[node]:.4g}",
                 row=depth[node] - 1,
-                colour=colour_of(package_of(Frame(name, "", 0))),
+                colour=colour_of(package_or_binary(name, graph.binaries[node])),
                 link=link_of_name(links, "function", name),
                 title=f"{cut(name, _MAX_TITLE)}\n{share}: {amount(value, function.sample_type)}",
                 label=label_of(short(name), weights[node]),

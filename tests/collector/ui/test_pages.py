@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import shlex
 import time
+from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
+import httpx
 import pytest
+from pgo_collector.ui.amounts import percent
 from pgo_collector.ui.headers import PAGES_POLICY
 from pprof_merge import FORMATS
 from pprof_proto.profile_pb2 import Profile
@@ -24,6 +27,7 @@ pytestmark = pytest.mark.any_store
 
 DAY = 86400 * 10**9
 NOW = time.time_ns() // DAY * DAY - DAY
+POSTGRES = Path(__file__).parents[2] / "testdata" / "postgres"
 PATHS = ("", "/top", "/diff", "/function", "/series", "/build")
 
 
@@ -126,6 +130,76 @@ def test_a_call_leads_to_what_is_below_it_and_back(site: Visitor) -> None:
     assert {*titles(site.page(out.attributes["href"]))} == {*titles(page)}
 
 
+@pytest.mark.parametrize("page", ["", "/live"])
+def test_the_table_beside_a_graph_is_that_of_the_api(site: Visitor, shared: Server, page: str) -> None:
+    path = f"/ui/services/shop{page}"
+    # The live page shows the newest profile, the only one of its version.
+    query = {"service": "shop", "labels": "version=1.5"} if page else {"service": "shop"}
+    for sort in ("flat", "cum"):
+        answer = shared.ask("/v1/top", **query, sort=sort, n="25").json()
+        found = site.page(path, sort=sort)
+        assert [row[1:] for row in rows(found)[1:]] == [
+            [percent(row["flat_share"]), percent(row["cum_share"]), row["name"].rpartition("/")[2]]
+            for row in answer["rows"]
+        ]
+    (link,) = (tag for tag in found.all("a") if tag.text == "http.serve")
+    searched = site.page(link.attributes["href"])
+    assert searched.all("input", id="search")[0].attributes["value"] == "net/http.serve"
+    assert searched.all("mark")
+    assert [tag.text for tag in searched.all("a", aria_current="true", data_swap="") if "http" in tag.text]
+    hidden = site.page(next(tag for tag in found.all("a") if tag.text == "Hide the table").attributes["href"])
+    assert not rows(hidden)
+    shown = next(tag for tag in hidden.all("a") if tag.text == "Show the table")
+    assert rows(site.page(shown.attributes["href"])) == rows(found)
+    assert site.page(f"{path}?table=below", 400).all("h1")
+
+
+def test_calls_without_a_package_have_the_colour_of_their_binary(shared: Server) -> None:
+    content = (POSTGRES / "simple.pb.gz").read_bytes()
+    assert shared.submit(content, query={"service": "postgres"}).status_code == 204
+    page = Visitor(shared).page("/ui/services/postgres")
+    (legend,) = (tag for tag in page.all("ul", class_="legend") if "postgres" in tag.text)
+    assert legend.text.split() == ["postgres", "[kernel.kallsyms]", "libc.so.6", "libm.so.6", "[vdso]"]
+    boxes = {svg.text.split("\n")[0]: svg.attributes["class"] for svg in page.all("svg", height="21")}
+    named = ("PostgresMain", "[postgres]"), ("do_syscall_64", "do_softirq.part.0"), ("__send", "epoll_wait")
+    colours = [{boxes[name] for name in names} for names in named]
+    assert [len(each) for each in colours] == [1, 1, 1]
+    assert len(set[str]().union(*colours)) == 3
+
+
+def test_two_groups_of_a_graph_are_compared(shared: Server) -> None:
+    """Of labels with what their syntax gives a meaning to, and of profiles without the label."""
+    for version, work in (("1=a,b", 10), ("2|c%", 30), ("", 20)):
+        labels = f"region=eu{',version=' + quote(version, safe='') if version else ''}"
+        profile = stacked({"main.main;work": work, "main.main;rest": 50})
+        assert shared.submit(profile, query={"service": "groups", "labels": labels}).status_code == 204
+    visitor = Visitor(shared)
+    page = visitor.page("/ui/services/groups", group="version", labels="region=eu", by="package")
+    (form,) = page.all("form", aria_label="Compare two groups")
+    assert [tag.text for tag in page.all("option") if tag.attributes["value"].startswith("version=")] == [
+        *("2|c%", "unset", "1=a,b"), *("2|c%", "unset", "1=a,b"),
+    ]  # fmt: skip
+    assert [tag.text for tag in page.all("option", selected="") if "version=" in tag.attributes["value"]] == [
+        *("2|c%", "unset"),
+    ]  # fmt: skip
+    written = {tag.text: tag.attributes["value"] for tag in page.all("option")}
+    query = httpx.QueryParams([
+        *(("labels", "region=eu"), ("labels", written["1=a,b"]), ("by", "function")),
+        *(("base_labels", "region=eu"), ("base_labels", written["unset"])),
+    ])  # fmt: skip
+    compared = visitor.page(f"{form.attributes['action']}?{query}")
+    assert titles(compared)["work"].startswith("16.7 %, in the base 28.6 %")
+    # What leads from there to elsewhere keeps both conditions of the base.
+    assert (
+        f"base_labels={quote('region=eu,version=', safe='')}&"
+        in compared.all("a", data_swap="")[0].attributes["href"]
+    )
+    for fewer in ({"group": "version", "labels": "version=2%7Cc%25"}, {"group": "thread"}, {}):
+        assert not visitor.page("/ui/services/groups", 200, **fewer).all(
+            "form", aria_label="Compare two groups"
+        )
+
+
 def test_a_search_adds_up_and_marks(site: Visitor) -> None:
     page = site.page("/ui/services/shop", search="MAIN.O")
     (mark,) = page.all("mark")
@@ -143,7 +217,7 @@ def test_the_selection_is_what_is_drawn(site: Visitor) -> None:
     later = site.page("/ui/services/shop", from_=time.strftime("%Y-%m-%d", time.gmtime(NOW / 10**9)))
     assert {*titles(later)} == {*titles(page)}
     nothing = site.page("/ui/services/shop", 404, type_="heap")
-    assert "There are profiles of cpu: 3" in nothing.text
+    assert "choose a type that there are profiles of: cpu: 3" in nothing.text
 
 
 @pytest.mark.parametrize("sort", ["flat", "cum"])

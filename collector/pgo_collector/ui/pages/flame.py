@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, cast
 
-from pprof_merge.analysis import GROUPINGS, FlameView, Grouping
+from pprof_merge.analysis import GROUPINGS, FlameView, Grouping, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.errors import ParameterInvalid
+from pgo_collector.engine.views import StackReading
+from pgo_collector.errors import AnswerTooLarge, ParameterInvalid
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.openapi import BASE, FOCUS
 from pgo_collector.http.parameters import one_of, reading_of, root_of
 from pgo_collector.http.routing import Routes, first_values
 from pgo_collector.http.selections import base_of, selection_of
-from pgo_collector.queries.answers import SampleType
+from pgo_collector.model.selection import Selection
+from pgo_collector.queries.answers import SampleType, Top
 from pgo_collector.queries.flames import Flame, flame_of
+from pgo_collector.ui.comparisons import groups_of
 from pgo_collector.ui.filters import filters_of_name, filters_of_search
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, Drawing, Look, drawing_of
 from pgo_collector.ui.links import MAX_SEARCH, Links
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
+from pgo_collector.ui.pages.top import kept_top
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.svg_file import svg_of
 
-OWN = ("root", "search", "by", "recursion", "group", "layout", *FOCUS)
+OWN = ("root", "search", "by", "recursion", "group", "layout", "table", "sort", *FOCUS)
 _LAYOUTS = ("icicle", "flame")
+_TABLES = ("beside", "hidden")
 _COLOURS = ("difference", "package")
 # A page has as many calls as fit into these bytes: each has its box, and a link with the page's parameters.
-_CALLS_BYTES = 270_000
+_CALLS_BYTES = 260_000
 _BOX_BYTES = 230
 _MOST_CALLS = 1000
+_ROWS_BESIDE = 25
 
 
 def flame_routes(sources: Sources) -> Routes:
@@ -46,11 +53,13 @@ def flame_routes(sources: Sources) -> Routes:
             return await no_profiles_page(request, sources, selected)
         found = await flame_of(sources.fleet, selected.selection, shown.view, None, shown.reading)
         drawing = await asyncio.to_thread(drawing_of, found, shown.view.search, look)
+        table = await table_beside(request, sources, selected.selection, shown.reading)
         return await service_page(
             request,
             sources,
             selected,
             "flame.html",
+            top=table,
             **shown.values(found, drawing, look),
         )
 
@@ -100,10 +109,27 @@ class FlameParameters:
             "sample_type": SampleType.of(flame.sample_type),
             "sample_types": [*map(SampleType.of, flame.sample_types)],
             "groupings": GROUPINGS,
+            "groups": groups_of(graph, self.reading.group),
             "filters_of_search": filters_of_search(links, focus.patterns, search, found, self.reading.by),
             "filters_of_root": filters_of_name(links, focus.patterns, drawing.root, self.reading.by),
             "row_height": ROW_HEIGHT,
         }
+
+
+async def table_beside(
+    request: Request, sources: Sources, selection: Selection, reading: StackReading
+) -> Top | None:
+    """Return the table that stands beside a flame graph on a wide window.
+
+    It is None if the visitor has hidden it, or if it takes too much memory: the graph is there without it.
+    Raises ParameterInvalid.
+    """
+    sort = cast("TopOrder", one_of(request, "sort"))
+    if _word(request, "table", _TABLES) == "hidden":
+        return None
+    with suppress(AnswerTooLarge):
+        return await kept_top(sources, selection, reading.by, sort, _ROWS_BESIDE, reading.focus)
+    return None
 
 
 def look_of(request: Request) -> Look:
@@ -112,6 +138,7 @@ def look_of(request: Request) -> Look:
         by=cast("Grouping", one_of(request, "by")),
         is_upright=_word(request, "layout", _LAYOUTS) == "flame",
         is_by_package=_word(request, "colours", _COLOURS) == "package",
+        is_grouped=bool(first_values(request).get("group")),
     )
 
 

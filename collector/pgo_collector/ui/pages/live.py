@@ -23,7 +23,7 @@ from pgo_collector.queries.flames import flame_of
 from pgo_collector.ui.flame_drawing import drawing_of
 from pgo_collector.ui.forms import check_same_site, form_of
 from pgo_collector.ui.links import Links
-from pgo_collector.ui.pages.flame import OWN, FlameParameters, look_of
+from pgo_collector.ui.pages.flame import OWN, FlameParameters, look_of, table_beside
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
@@ -50,6 +50,7 @@ def live_routes(sources: Sources) -> Routes:
             flame = await flame_of(sources.fleet, only, shown.view, None, shown.reading)
             drawing = await asyncio.to_thread(drawing_of, flame, shown.view.search, look)
             values = shown.values(flame, drawing, look)
+            values["top"] = await table_beside(request, sources, only, shown.reading)
             times = {"from": format_time(newest), "to": format_time(newest + 1), "last": None}
             values["shown"] = await asyncio.to_thread(sources.summaries.summary, only)
             values["svg"] = selected.links.with_all("flame.svg", **times)
