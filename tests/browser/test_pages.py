@@ -121,10 +121,11 @@ def test_the_graph_comes_first(person: Person, width: int, height: int, highest:
     """For eyes, and for the keyboard: the first link skips to it."""
     page = person.page
     page.set_viewport_size({"width": width, "height": height})
-    page.goto(SERVICE)
-    box = page.locator(".flame > svg").bounding_box()
-    assert box is not None
-    assert box["y"] < highest
+    for name in ("memory", "grouped", "search", "some latencies", "live", "flame"):
+        page.goto(PAGES[name])
+        box = page.locator(".flame > svg").bounding_box()
+        assert box is not None
+        assert box["y"] < highest, name
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator("#graph")).to_be_focused()
