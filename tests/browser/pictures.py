@@ -12,7 +12,7 @@ from tests.server import Server
 
 FOLDER = Path(__file__).parents[2] / "docs" / "ui"
 SERVICE = "/ui/services/apisvc"
-WIDTHS = {"desktop": 1180, "phone": 390}
+WIDTHS = {"wide": 1400, "desktop": 1180, "phone": 390}
 # Theme, width, height in pixels, scroll position in pixels, and path.
 Pictures = dict[str, tuple[Theme, str, int, int, str]]
 PICTURES: Pictures = {
@@ -39,6 +39,7 @@ FLEET: Pictures = {
     "services": ("light", "desktop", 400, 100_000, "/ui/"),
 }
 POSTGRES: Pictures = {
+    "beside": ("light", "wide", 760, 0, "/ui/services/postgres?labels=protocol%3Dsimple"),
     "postgres": ("light", "desktop", 640, 90, "/ui/services/postgres?labels=protocol%3Dsimple"),
     "postgres-diff": (
         "light",
@@ -63,7 +64,7 @@ def take(pictures: Pictures, fill_: Callable[[Server], None]) -> None:
     with tempfile.TemporaryDirectory() as home, Server(Path(home)) as server, chromium() as browser:
         fill_(server)
         for name, (theme, width, height, scrolled, path) in pictures.items():
-            with Person.of(browser, server, theme=theme, width=width) as person:
+            with Person.of(browser, server, theme=theme) as person:
                 person.page.set_viewport_size({"width": WIDTHS[width], "height": height})
                 person.page.goto(path)
                 person.page.evaluate("top => scrollTo(0, top)", scrolled)
