@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.dist import build, interpreters
+from tools.dist import build
 
 ROOT = Path(__file__).parents[2]
 _LOCKS = ("collector", "agent", "build")
@@ -20,16 +20,10 @@ _LOCKS = ("collector", "agent", "build")
 
 @dataclass(frozen=True)
 class Release:
-    """The files of a release, the interpreter that compiled it, and wheels of what its packages need."""
+    """The files of a release, and wheels of what its packages need."""
 
     files: Path
-    python: str
     others: Path
-
-    def environment(self, folder: Path) -> Path:
-        """Make an environment of the interpreter; return the folder of its programs."""
-        run(self.python, "-m", "venv", folder, cwd=folder.parent)
-        return folder / "bin"
 
     @property
     def offline(self) -> dict[str, str]:
@@ -47,6 +41,12 @@ def run(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -
     return done.stdout
 
 
+def environment(folder: Path, python: str = sys.executable) -> Path:
+    """Make an environment of an interpreter; return the folder of its programs."""
+    run(python, "-m", "venv", folder, cwd=folder.parent)
+    return folder / "bin"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _quickly() -> None:
     """Compile the engine without optimizing it, which takes gcc a quarter of the time.
@@ -56,26 +56,24 @@ def _quickly() -> None:
     os.environ["PPROF_MERGE_OPTIMIZE"] = "0"
 
 
-@pytest.fixture(
-    scope="session", params=[pytest.param(of, marks=pytest.mark.alike(1)) for of in interpreters()]
-)
-def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """A release that was built with one of the Pythons here, once for all workers of pytest, in a minute."""
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """A release that was built with the Python of the tests, once for all workers of pytest, in a minute."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "release" / request.param[1:]
-    folder.mkdir(parents=True, exist_ok=True)
-    made = Release(folder / "dist", request.param, folder / "others")
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "release"
+    folder.mkdir(exist_ok=True)
+    made = Release(folder / "dist", folder / "others")
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.others.exists():
-            build(made.files, [request.param])
+            build(made.files, [sys.executable])
             _download(made)
     return made
 
 
 def _download(release: Release) -> None:
     """Fetch all that the packages of a release need, which pip is told where to find."""
-    pip = (sys.executable, "-m", "pip", "--python", release.python, "--disable-pip-version-check", "--quiet")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
     part = release.others.with_suffix(".part")
     locked = [option for name in _LOCKS for option in ("-r", ROOT / "requirements" / f"{name}.txt")]
     command = (*pip, "download", "--no-deps", "--require-hashes", "--dest", part, *locked)

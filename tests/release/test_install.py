@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.release.conftest import ROOT, Release, run
+from tests.release.conftest import ROOT, Release, environment, run
 from tools.dist import DISTRIBUTIONS
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.long, pytest.mark.system("npm")]
@@ -48,7 +49,7 @@ def test_every_line_installs_from_a_release_or_from_the_clone() -> None:
 @pytest.mark.alike(2)
 @pytest.mark.parametrize("line", lines())
 def test_a_line_installs_what_it_says(release: Release, line: str, tmp_path: Path) -> None:
-    programs = release.environment(tmp_path / "mine")
+    programs = environment(tmp_path / "mine")
     (tmp_path / "dist").symlink_to(release.files)
     path = {"PATH": f"{programs}:{os.environ['PATH']}"}
     run("bash", "-ec", line, cwd=tmp_path, env=release.offline | path)
@@ -75,9 +76,9 @@ def test_the_commands_that_make_an_environment_install_into_it(
     commands = [line for line in block.splitlines() if re.search(r"-m venv|pip |sha256sum|--version", line)]
     path = tmp_path / "python"
     path.mkdir()
-    (path / "python3").symlink_to(release.python)
-    environment = release.offline | {"PATH": f"{path}:{os.environ['PATH']}"}
+    (path / "python3").symlink_to(sys.executable)
+    variables = release.offline | {"PATH": f"{path}:{os.environ['PATH']}"}
     text = "\n".join(commands).replace("/opt/", f"{opt}/")
-    run("bash", "-ec", text, cwd=folder, env=environment)
+    run("bash", "-ec", text, cwd=folder, env=variables)
     (programs,) = [made.parent for made in tmp_path.rglob("bin/pgo-*")][:1]
     run(programs / "pip", "check", cwd=tmp_path)

@@ -59,4 +59,4 @@ def test_the_files_of_a_release_are_such_as_an_index_takes(release: Release) -> 
     shown = run(
         "bash", "-ec", f"{dry} 2>&1", cwd=release.files.parent, env={"UV_PUBLISH_URL": "http://127.0.0.1:9/"}
     )
-    assert shown.count("Checking") == len([*release.files.glob("*.whl"), *release.files.glob("*.tar.gz")])
+    assert shown.count("Checking p") == len([*release.files.glob("*.whl"), *release.files.glob("*.tar.gz")])
