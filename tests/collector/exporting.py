@@ -9,7 +9,17 @@ from typing import Any
 
 import httpx
 from google.protobuf import json_format
-from pgo_collector.routes.otlp.export_pb2 import ExportRequest, ExportResponse, KeyValue, Profile, Status
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from pgo_collector.routes.otlp.export_pb2 import (
+    DESCRIPTOR,
+    ExportRequest,
+    ExportResponse,
+    KeyValue,
+    Profile,
+    Status,
+)
 
 from tests.faults.stacks import EPOCH, SECOND
 from tests.server import Server, bearer
@@ -20,17 +30,35 @@ JSON = {"Content-Type": "application/json"}
 # 20 samples a second, as the eBPF profiler takes them.
 PERIOD = 50_000_000
 
-
 # A frame: the function, its file and the line.
 Frame = tuple[str, str, int]
 Attributes = Mapping[str, str | int | bool]
+
+
+_BEFORE = "attribute_indices_before"
+
+
+def _request_of_1_9() -> type[Any]:
+    """Return the class of requests whose samples have their attributes where they have a link since 1.10."""
+    file = FileDescriptorProto()
+    DESCRIPTOR.CopyToProto(file)
+    (sample,) = (each for each in file.message_type if each.name == "Sample")
+    (field,) = (each for each in sample.field if each.name == "link_index")
+    field.name = field.json_name = _BEFORE
+    field.label = field.LABEL_REPEATED
+    pool = DescriptorPool()
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName(ExportRequest.DESCRIPTOR.full_name))
+
+
+_OF_1_9 = _request_of_1_9()
 
 
 class Export:
     """A request that is being made. `before` is for the wire of 1.9."""
 
     def __init__(self, *, before: bool = False) -> None:
-        self.request = ExportRequest()
+        self.request: ExportRequest = _OF_1_9() if before else ExportRequest()
         self._before = before
         self._indexes: dict[Any, int] = {}
         tables = self.request.dictionary
@@ -84,7 +112,7 @@ class Export:
         indexes = self.attributes(attributes or {})
         if self._before:
             sample.attribute_indices.extend(values)
-            sample.attribute_indices_before.extend(indexes)
+            getattr(sample, _BEFORE).extend(indexes)
         else:
             sample.values.extend(values)
             sample.attribute_indices.extend(indexes)

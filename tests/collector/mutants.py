@@ -379,7 +379,12 @@ QUERIES: Mapping[str, list[Message]] = {
     "LabelNames": [messages.LabelNamesRequest(matchers=[_SELECTOR], **_TIMES)],
     "LabelValues": [messages.LabelValuesRequest(name="region", matchers=[_SELECTOR, "{}"], **_TIMES)],
     "Series": [messages.SeriesRequest(matchers=["{}"], label_names=["region", "__name__"], **_TIMES)],
-    "SelectSeries": [messages.SelectSeriesRequest(group_by=["region"], step=15.0, limit=3, **_SELECTED)],
+    "SelectSeries": [
+        messages.SelectSeriesRequest(
+            group_by=["region"], step=15.0, limit=3, exemplar_type=f"EXEMPLAR_TYPE_{each}", **_SELECTED
+        )
+        for each in ("NONE", "INDIVIDUAL", "SPAN")
+    ],
     "SelectMergeStacktraces": [
         messages.SelectMergeStacktracesRequest(max_nodes=100, **_SELECTED),
         *(
@@ -389,6 +394,15 @@ QUERIES: Mapping[str, list[Message]] = {
         messages.SelectMergeStacktracesRequest(
             format="PROFILE_FORMAT_PPROF", stack_trace_selector=_PGO, **_SELECTED
         ),
+        messages.SelectMergeStacktracesRequest(
+            profile_id_selector=["7c9e6679-7425-40de-944b-e07fc1f90ae7"],
+            trace_id_selector=["7c9e66797425440de944be07fc1f90ae"],
+            span_selector=["9a517183f26a089d", "5a4fe264a9c987fe"],
+            **_SELECTED,
+        ),
+    ],
+    "SelectMergeSpanProfile": [
+        messages.SelectMergeSpanProfileRequest(span_selector=["9a517183f26a089d"], **_SELECTED)
     ],
     "Diff": [
         messages.DiffRequest(

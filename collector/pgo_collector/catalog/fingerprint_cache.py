@@ -36,7 +36,7 @@ _PAST_NANOS = 60 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class SelectionState:
-    """The state of a selection: the fingerprint of its live blobs, and how it is finer than they are.
+    """The state of a selection: the fingerprint of its live blobs and ids, and how it is finer than they are.
 
     The state is the same for every later begin up to `until`, and every later end up to `end_until`, in ns
     since 1970.
@@ -97,6 +97,7 @@ class FingerprintCache:
 def read_state(connection: sa.Connection, selection: Selection) -> SelectionState:
     """Return the state of a selection in this transaction."""
     fingerprint, until, end_until = _read_fingerprint(connection, selection)
+    fingerprint = f"{fingerprint} {selection.ids.text}".rstrip()
     if not connection.execute(sa.select(has_combined(selection))).scalar_one():
         return SelectionState(fingerprint, Coarse(frozenset(), ()), until, end_until)
     if selection.begin is not None:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from pgo_collector.catalog.statements import fits_pattern, is_found
 from pgo_collector.catalog.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
+from pgo_collector.model.ids import DIGITS
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import EVERY_SERVICE, Scope
 from pgo_collector.model.services import is_several, services_of
@@ -40,7 +41,13 @@ def _chosen(selection: Selection) -> sa.ColumnElement[bool]:
         chosen &= BLOBS.c.time_nanos >= selection.begin
     if selection.end is not None:
         chosen &= BLOBS.c.time_nanos < selection.end
-    return chosen
+    return chosen & _has_id(selection)
+
+
+def _has_id(selection: Selection) -> sa.ColumnElement[bool]:
+    """Return the condition that a row has one of the selected ids, if the selection has any."""
+    profiles = selection.ids.profiles
+    return sa.func.substr(BLOBS.c.digest, 1, DIGITS).in_(profiles) if profiles else sa.true()
 
 
 def has_combined(selection: Selection) -> sa.ColumnElement[bool]:
@@ -86,7 +93,7 @@ def _combined(selection: Selection) -> sa.ColumnElement[bool]:
     The blob's time overlaps with the selection's. Where a roll-up dropped labels, the series of the profiles
     inside decide, besides the blob's own.
     """
-    meant = [IS_LIVE, IS_COMBINED]
+    meant = [IS_LIVE, IS_COMBINED, _has_id(selection)]
     if selection.begin is not None:
         meant.append(BLOBS.c.end_nanos >= selection.begin)
     if selection.end is not None:

@@ -154,8 +154,9 @@ class Fetching:
 
     async def _unnamed(self, service: str, type_: str) -> list[str]:
         """Return the builds without names in a service's newest profiles, those in most samples first."""
-        blobs = await asyncio.to_thread(self._store.catalog.live, Selection(service, type_), _MOST_PROFILES)
-        chosen = chosen_of(self._store.blobs.storage, service, type_, blobs)
+        selection = Selection(service, type_)
+        blobs = await asyncio.to_thread(self._store.catalog.live, selection, _MOST_PROFILES)
+        chosen = chosen_of(self._store.blobs.storage, selection, blobs)
         try:
             result = await self._tasks.run(unnamed_blobs, chosen, "", self._budget)
         except Refusal as error:  # the profiles are too large, or were deleted: others may not be

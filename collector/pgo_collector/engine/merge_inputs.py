@@ -14,7 +14,15 @@ from pprof_merge import Collection, Header, IncompatibleProfiles, Profile, Value
 from pprof_merge.analysis import ReportedProfile
 from pprof_merge.arrays import Int64s, Ints
 from pprof_merge.codec import StepTimes
-from pprof_merge.merging import PLAIN_WEIGHTING, REQUEST_LABELS, SERVICE, check_compatible, times_until
+from pprof_merge.merging import (
+    EVERY_REQUEST,
+    PLAIN_WEIGHTING,
+    REQUEST_LABELS,
+    SERVICE,
+    RequestIds,
+    check_compatible,
+    times_until,
+)
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.row_cache import RowCache, Rows
@@ -43,17 +51,26 @@ ROW_CACHE = RowCache(STORED_LIMITS, ENGINE)
 
 @dataclass(frozen=True, slots=True)
 class ChosenBlobs:
-    """The blobs of one service and type that a merge is to have, and what names the functions in a view."""
+    """The blobs of one service and type that a merge is to have, and what names the functions in a view.
+
+    With `requests`, it is to have only their samples.
+    """
 
     service: str
     type: str
     blobs: BlobColumns
     symbols: Symbols = NO_SYMBOLS
+    requests: RequestIds = EVERY_REQUEST
 
     @property
     def owner(self) -> str:
         """Return the key of their rows in a worker's cache."""
         return rows_owner(self.service, self.type)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether it is to have all samples, which the cache has rows for."""
+        return not any(self.requests)
 
 
 def rows_owner(service: str, type_: str) -> str:
@@ -110,18 +127,23 @@ def read_merge_inputs(
 ) -> MergeInputs:
     """Read the blobs; return those that can be merged and weighed in this way, and why the others can't.
 
-    With `every_label`, samples keep the labels that number requests. All blobs are then read again.
+    With `every_label`, samples keep the labels that number requests. All blobs are then read again, and so
+    they are for samples of some requests.
     """
     blobs, times = chosen.blobs, StepTimes()
+    is_cached = chosen.is_whole and not every_label
     if is_several(chosen.service) and len(ROW_CACHE.rows(chosen.owner).collection) > 2 * len(blobs):
         ROW_CACHE.delete(chosen.owner)  # nothing else drops the rows of deleted blobs
     with span("engine", "open rows"):
-        rows = Rows(STORED_LIMITS, every_label=True) if every_label else ROW_CACHE.rows(chosen.owner)
-    with span("engine", "read blobs", blobs=len(blobs)) as reading:
-        if every_label:
-            unreadable = rows.load(blobs, np.arange(len(blobs)), times)
+        if is_cached:
+            rows = ROW_CACHE.rows(chosen.owner)
         else:
+            rows = Rows(STORED_LIMITS, every_label=every_label, requests=chosen.requests)
+    with span("engine", "read blobs", blobs=len(blobs)) as reading:
+        if is_cached:
             unreadable = ROW_CACHE.load(chosen.owner, blobs, times)
+        else:
+            unreadable = rows.load(blobs, np.arange(len(blobs)), times)
         reading.divide(inflate=times.inflate, decode=times.decode, intern=times.intern)
     left_out = [
         LeftOut(blobs.name(row), why[:_LONGEST_REASON], is_damaged=True) for row, why in unreadable.items()

@@ -17,7 +17,7 @@ import numpy as np
 from pprof_merge import Collection, Limits, ProfileError
 from pprof_merge.arrays import Int64s
 from pprof_merge.codec import StepTimes
-from pprof_merge.merging import Batch, Segment
+from pprof_merge.merging import EVERY_REQUEST, Batch, RequestIds, Segment
 
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.packing import pack, unpack
@@ -34,10 +34,15 @@ _MOST_SET_FILES = 64
 
 
 class Rows:
-    """The decoded profiles of one service and type, without `REQUEST_LABELS` unless with `every_label`."""
+    """The decoded profiles of one service and type, without `REQUEST_LABELS` unless with `every_label`.
 
-    def __init__(self, limits: Limits, *, every_label: bool = False) -> None:
-        self.collection = Collection(limits, Batch(limits, every_label=every_label))
+    With `requests`, they only have the samples of these.
+    """
+
+    def __init__(
+        self, limits: Limits, *, every_label: bool = False, requests: RequestIds = EVERY_REQUEST
+    ) -> None:
+        self.collection = Collection(limits, Batch(limits, every_label=every_label, requests=requests))
 
     def missing(self, blobs: BlobColumns) -> Int64s:
         """Return the rows of `blobs` (n,) whose profiles aren't here."""

@@ -6,10 +6,10 @@ has its rows, and one worker makes the answer of the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pprof_merge import (
@@ -24,7 +24,7 @@ from pprof_merge import (
     inflate,
     merge,
 )
-from pprof_merge.analysis import FlameGraph, FlameView, WeighedStacks, focus_calls
+from pprof_merge.analysis import FlameGraph, FlameView, WeighedStacks, focus_calls, largest_span
 from pprof_merge.arrays import Int64s
 from pprof_merge.codec import summaries
 from pprof_merge.heap import trim_after
@@ -34,7 +34,7 @@ from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
 from pgo_collector.engine.packing import pack
-from pgo_collector.engine.view_inputs import ChooseColumn, read_view_inputs
+from pgo_collector.engine.view_inputs import ChooseColumn, ViewInputs, read_view_inputs
 from pgo_collector.engine.views import read_stacks
 from pgo_collector.errors import NotComparable, NotOfThisProfile
 from pgo_collector.model.facts import LeftOut
@@ -66,16 +66,30 @@ class PartResult(NamedTuple):
     left_out: tuple[LeftOut, ...]
 
 
+# What the exemplars of a series are: whole profiles, or spans; empty if it has none.
+ExemplarKind = Literal["", "profile", "span"]
+
+
+class Exemplar(NamedTuple):
+    """The blob of a group with the largest value, or the span that has it, and its trace if known."""
+
+    blob: str
+    value: int
+    span: str = ""
+    trace: str = ""
+
+
 class SumsResult(NamedTuple):
     """The sums of groups of blobs, (n, 2) int64, and the blobs that were left out.
 
     `sums` is None if the blobs don't measure what is asked for. `is_state` says that a sum is what was held
-    in a step of time, and not what came to it.
+    in a step of time, and not what came to it. `exemplars` have the numbers of their groups before them.
     """
 
     sums: Int64s | None
     left_out: tuple[LeftOut, ...]
     is_state: bool = False
+    exemplars: tuple[tuple[int, Exemplar], ...] = ()
 
 
 def read_kinds(storage: Storage, blobs: Sequence[str]) -> list[Kind | None]:
@@ -107,6 +121,8 @@ def weigh_sample_type(
         return PartResult(0, left_out)
     with refuse_too_large(_FLAME_GRAPH):
         profile = focus_calls(profile, calls, budget)
+        if not len(profile.samples):
+            return PartResult(0, left_out)
         stacks = WeighedStacks.of(profile, profile.header.sample_types.index(sample_type), budget)
     return PartResult(write_pieces(part, map(bytes, pack(stacks))).size, left_out)
 
@@ -178,13 +194,18 @@ def inflate_profile(content: bytes, write: WriteProfile, budget: Budget) -> byte
 
 @trim_after
 def total_blobs(
-    chosen: ChosenBlobs, sample_type: ValueType, groups: Mapping[str, int], budget: Budget
+    chosen: ChosenBlobs,
+    sample_type: ValueType,
+    groups: Mapping[str, int],
+    kind: ExemplarKind,
+    budget: Budget,
 ) -> SumsResult:
     """Return the sum of one sample type, and the number of profiles, of each group of blobs.
 
     `groups` has the number of each blob's group, by the blob's name; those of a series don't descend with the
     time. Of a state, the number is that of the instances, of which those between two of their snapshots hold
-    what they held. Raises AnswerTooLarge.
+    what they held. There are exemplars of a kind, but none of what is counted since the start of a program:
+    one profile doesn't say what came. Raises AnswerTooLarge and StorageFails.
     """
     shown = read_view_inputs(chosen, _column_of(sample_type))
     if shown.column is None or shown.basis.is_since_start:
@@ -198,7 +219,36 @@ def total_blobs(
     if is_state:
         counts = shown.in_steps(np.ones(len(of_group), np.int64), of_group, n_groups)
     sums = np.stack((shown.totals_in_steps(of_group, n_groups), counts), axis=1)
-    return SumsResult(sums, shown.left_out, is_state)
+    exemplars: dict[int, Exemplar] = {}
+    if shown.kind != "cumulative" and kind:
+        found = _spans(chosen, shown, sample_type) if kind == "span" else _profiles(shown, sample_type)
+        for group, exemplar in zip(of_group.tolist(), found, strict=True):
+            known = exemplars.get(group)
+            if exemplar is not None and (known is None or exemplar.value > known.value):
+                exemplars[group] = exemplar
+    return SumsResult(sums, shown.left_out, is_state, tuple(exemplars.items()))
+
+
+def _profiles(shown: ViewInputs, sample_type: ValueType) -> Iterator[Exemplar | None]:
+    """Yield each blob of a view with its total, None for one without a value."""
+    totals = shown.inputs.collection.totals(shown.inputs.numbers.tolist(), sample_type)
+    for name, total in zip(shown.inputs.names, totals.tolist(), strict=True):
+        yield Exemplar(name, total) if total > 0 else None
+
+
+def _spans(chosen: ChosenBlobs, shown: ViewInputs, sample_type: ValueType) -> Iterator[Exemplar | None]:
+    """Yield each blob of a view with its largest span, None if it has none. Raises StorageFails.
+
+    The blobs are read again, one by one: the cache is without the labels that number requests.
+    """
+    names = shown.inputs.names
+    for name, content in zip(names, chosen.blobs.storage.read_all(names), strict=True):
+        if isinstance(content, OSError):
+            yield None  # it has gone since the view was read
+            continue
+        profile = decode(content, STORED_LIMITS)
+        found = largest_span(profile, profile.header.sample_types.index(sample_type))
+        yield None if found is None else Exemplar(name, found.value, found.span, found.trace)
 
 
 def _measured(chosen: ChosenBlobs, sample_type: ValueType) -> tuple[Profile | None, tuple[LeftOut, ...]]:

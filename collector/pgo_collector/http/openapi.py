@@ -21,7 +21,9 @@ from pgo_collector.http.routing import DescribedRoute
 
 Responses = dict[int | str, dict[str, Any]]
 
-SELECTION = ("service", "type", "labels", "from", "to", "last")
+# The stored profiles that are selected, and of these the samples.
+PROFILES = ("service", "type", "labels", "from", "to", "last", "profile_id")
+SELECTION = (*PROFILES, "trace_id", "span_id")
 LATENCIES = ("latency_from", "latency_to")
 PATTERNS = ("focus", "ignore", "hide", "trim_path")
 # The part of the selected profiles that a question is about.

@@ -52,6 +52,17 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "from": (_TEXT, "Select profiles taken at this time or later: a date or an RFC 3339 time."),
         "to": (_TEXT, "Select profiles taken before this time: a date or an RFC 3339 time."),
         "last": (_TEXT, "Use in place of `from`: a length of time, such as `7d`, that ends at `to` or now."),
+        "profile_id": (TEXTS, (
+            "Select stored profiles by their ids, which are UUIDs: the first 32 hex digits of the SHA-256 of"
+            " their bare protobuf. Several may have commas between them."
+        )),
+        "trace_id": (TEXTS, (
+            "Take only samples of these traces, by their ids of 32 hex digits in labels such as `trace_id`."
+        )),
+        "span_id": (TEXTS, (
+            "Take only samples of these spans, by their ids of 16 hex digits in labels such as `span_id` and"
+            " `profile_id`."
+        )),
         "base_service": (_TEXT, "The base's service. Default: the same service."),
         "base_labels": (TEXTS, "The base's labels; empty for any. Default: the same labels."),
         "base_from": (_TEXT, "The base's `from`. With none of the three, the base has the same time."),

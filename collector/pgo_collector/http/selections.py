@@ -12,12 +12,19 @@ from datetime import UTC, datetime
 from pprof_merge import FORMATS, Weighting
 from pprof_merge.analysis import LatencyRange
 from pprof_merge.formats import Format
-from pprof_merge.merging import PLAIN_WEIGHTING, WeightingInvalid, parse_half_life, parse_weight
+from pprof_merge.merging import (
+    PLAIN_WEIGHTING,
+    RequestIds,
+    WeightingInvalid,
+    parse_half_life,
+    parse_weight,
+)
 from starlette.requests import Request
 
 from pgo_collector.errors import NoSuchWeighting, ParameterInvalid, UnknownFormat
 from pgo_collector.http.auth import context_of
 from pgo_collector.http.routing import first_values
+from pgo_collector.model.ids import ANY_ID, DIGITS, SPAN_DIGITS, Ids, parse_ids
 from pgo_collector.model.name_patterns import ALL_NAMES, LONGEST_PATTERN, NamePatterns
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.model.selection import Focus, Matcher, Selection
@@ -115,18 +122,18 @@ def fleet_selection_of(request: Request) -> Selection:
 def selection_in(request: Request, service: str) -> Selection:
     """Return the selection of a request in a service, or in several. Raises ParameterInvalid."""
     begin, end = times_of(request)
-    return Selection(service, type_of(request), _matchers(request), begin, end)
+    return Selection(service, type_of(request), _matchers(request), begin, end, ids_of(request))
 
 
 def base_of(request: Request, selection: Selection) -> Selection:
     """Return the base that a selection is compared with: `base_service`, `base_labels`, and `base_from`,
     `base_to` or `base_last`.
 
-    Parameters that aren't given are those of the selection. Raises ParameterInvalid, also if the base is the
-    selection itself.
+    Parameters that aren't given are those of the selection, but for ids: samples of a request are compared
+    with those of all. Raises ParameterInvalid, also if the base is the selection itself.
     """
     given = {name for name in request.query_params if name.startswith(_BASE)}
-    base = selection
+    base = replace(selection, ids=ANY_ID)
     if f"{_BASE}service" in given:
         base = replace(base, service=_service(first_values(request).get(f"{_BASE}service") or ""))
     if f"{_BASE}labels" in given:
@@ -166,6 +173,18 @@ def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None
     if end_nanos is None:  # profiles of a host whose clock is ahead aren't among the last ones
         end_nanos = time.time_ns() + 1
     return max(end_nanos - nanos, -(1 << 63)), end_nanos
+
+
+def ids_of(request: Request) -> Ids:
+    """Return the ids that a request selects by: `profile_id`, `trace_id`, `span_id`. Raises ParameterInvalid.
+
+    Each may be given several times, and have several values with commas between them.
+    """
+    profiles, traces, spans = (
+        parse_ids(name, filter(None, ",".join(request.query_params.getlist(name)).split(",")), digits)
+        for name, digits in (("profile_id", DIGITS), ("trace_id", DIGITS), ("span_id", SPAN_DIGITS))
+    )
+    return Ids(profiles, RequestIds(traces, spans))
 
 
 def latencies_of(request: Request) -> LatencyRange:

@@ -21,6 +21,7 @@ from pgo_collector.errors import NothingToMerge, StorageFails
 from pgo_collector.merges.inputs import chosen_of
 from pgo_collector.merges.making import make_merge
 from pgo_collector.model.facts import Facts
+from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.store.store import Store
 from pgo_collector.workers.blob_tasks import BlobTasks
@@ -41,7 +42,8 @@ async def combine_blobs(
     service, type_, *_ = blobs[0].name.series
     async with store.part() as part:
         with suppress(NothingToMerge):
-            chosen = await asyncio.to_thread(chosen_of, store.blobs.storage, service, type_, blobs)
+            every = Selection(service, type_)
+            chosen = await asyncio.to_thread(chosen_of, store.blobs.storage, every, blobs)
             merged = await make_merge(tasks, chosen, PLAIN_RENDITION, part)
             left_out = {left.blob for left in merged.left_out}
             taken = [blob for blob in blobs if str(blob.name) not in left_out]

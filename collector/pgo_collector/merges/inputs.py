@@ -21,8 +21,8 @@ from pgo_collector.model.services import is_several, services_of
 from pgo_collector.store.store import Store
 
 
-def chosen_of(storage: Storage, service: str, type_: str, blobs: Iterable[Blob]) -> ChosenBlobs:
-    """Return blobs as the engine takes them. For thousands of blobs this takes a while."""
+def chosen_of(storage: Storage, selection: Selection, blobs: Iterable[Blob]) -> ChosenBlobs:
+    """Return the blobs of a selection as the engine takes them. For thousands of blobs this takes a while."""
     numbers: dict[Series, int] = {}
     series, times, digests, combined = array("i"), array("q"), bytearray(), bytearray()
     for blob in blobs:
@@ -39,13 +39,13 @@ def chosen_of(storage: Storage, service: str, type_: str, blobs: Iterable[Blob])
         digests=np.frombuffer(digests, np.uint8).reshape(-1, 32),
         is_combined=np.frombuffer(combined, np.bool_),
     )
-    return ChosenBlobs(service, type_, stored)
+    return ChosenBlobs(selection.service, selection.type, stored, requests=selection.ids.requests)
 
 
 def choose_live(store: Store, selection: Selection) -> ChosenBlobs:
     """Return the live blobs of a selection as the engine takes them; there may be none."""
     blobs = store.catalog.live(selection)
-    return chosen_of(store.blobs.storage, selection.service, selection.type, blobs)
+    return chosen_of(store.blobs.storage, selection, blobs)
 
 
 def count_kept_apart(catalog: Catalog, selection: Selection) -> int:

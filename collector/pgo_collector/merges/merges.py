@@ -88,9 +88,10 @@ class Merges:
         Raises as `current` does.
         """
         series = blobs[0].name.series
+        selection = Selection(series.service, series.type)
         with _storage_errors():
             storage = self.store.blobs.storage
-            chosen = await asyncio.to_thread(chosen_of, storage, series.service, series.type, blobs)
+            chosen = await asyncio.to_thread(chosen_of, storage, selection, blobs)
             async with self.store.part() as part:
                 made = await make_merge(self.tasks, chosen, rendition, part, self.budget)
                 return await asyncio.to_thread(OpenMerge.at, part, made, coarse)
@@ -162,7 +163,7 @@ class Merges:
         def take(state: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs | None:
             if fingerprint_of(state.fingerprint, rendition, symbols) in self._kept:
                 return None
-            return chosen_of(self.store.blobs.storage, selection.service, selection.type, blobs)
+            return chosen_of(self.store.blobs.storage, selection, blobs)
 
         state, chosen = catalog.known_state(selection), None
         if state is None:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from pprof_merge.analysis import ALL_LATENCIES, LatencyRange
 
+from pgo_collector.model.ids import ANY_ID, Ids
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.series import Series
 
@@ -45,6 +46,8 @@ class Selection:
     A combined profile is selected if part of its time is in between. If a roll-up dropped its labels, it is
     selected if any profile inside matches. The service may be EVERY_SERVICE in queries about the whole fleet;
     a merge has one service.
+
+    With `ids`, it only has the profiles with some of these ids, and of their samples those of these requests.
     """
 
     service: str
@@ -52,6 +55,7 @@ class Selection:
     matchers: tuple[Matcher, ...] = ()
     begin: int | None = None
     end: int | None = None
+    ids: Ids = ANY_ID
 
     @classmethod
     def of(cls, series: Series) -> Selection:

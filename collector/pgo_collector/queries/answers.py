@@ -159,6 +159,7 @@ class StoredProfile(_Answer):
     """A stored profile."""
 
     id: str = Field(description="The profile's name, as in PGO-Left-Out and in the log.")
+    profile_id: str = Field(description="The value of `profile_id` for this profile.")
     service: str
     time: str = Field(description="When the profile was taken: RFC 3339 with nanoseconds, in UTC.")
     end_time: str | None = Field(

@@ -119,8 +119,7 @@ class Fleet:
 
         async def run_task(selection: Selection) -> T:
             blobs = await asyncio.to_thread(self._store.catalog.live, selection)
-            of = self._store.blobs.storage, selection.service, selection.type
-            chosen = await asyncio.to_thread(chosen_of, *of, blobs)
+            chosen = await asyncio.to_thread(chosen_of, self._store.blobs.storage, selection, blobs)
             further = await asyncio.to_thread(arguments, selection, blobs)
             return await self.tasks.run(task, chosen, *further, self.budget)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgo_collector.catalog.inventory import StoredProfile, StoredService
+from pgo_collector.model.ids import uuid_of
 from pgo_collector.model.times import format_time
 from pgo_collector.queries import answers
 
@@ -38,6 +39,7 @@ def _profile(stored: StoredProfile) -> answers.StoredProfile:
     series, identity = stored.name.series, stored.name.identity
     return answers.StoredProfile(
         id=str(stored.name),
+        profile_id=uuid_of(identity.digest),
         service=series.service,
         time=format_time(identity.time_nanos),
         end_time=format_time(stored.end_nanos) if stored.is_combined else None,

@@ -63,7 +63,7 @@ class Reports:
         self, selection: Selection, symbols: Path | None, weights: ServiceWeights
     ) -> tuple[ReportResult, Coarse]:
         def take(_: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs:
-            return chosen_of(self.store.blobs.storage, selection.service, selection.type, blobs)
+            return chosen_of(self.store.blobs.storage, selection, blobs)
 
         await asyncio.to_thread(check_services, self.store.catalog, selection.service)
         state, chosen = await asyncio.to_thread(self.store.catalog.resolve, selection, take)

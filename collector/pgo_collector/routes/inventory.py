@@ -11,7 +11,7 @@ from pgo_collector.catalog.inventory import Inventory, Position
 from pgo_collector.http.answers import json_answer
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import SELECTION, parameters, problems
+from pgo_collector.http.openapi import PROFILES, parameters, problems
 from pgo_collector.http.parameters import decode_cursor, encode_cursor, whole_number
 from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import fleet_selection_of, fleet_service_of
@@ -50,7 +50,7 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> Route
         response_description="The stored profiles",
         response_model=StoredProfiles,
         responses=problems(400, 403),
-        openapi_extra=parameters(*SELECTION, "limit", "cursor"),
+        openapi_extra=parameters(*PROFILES, "limit", "cursor"),
     )
     async def profiles(request: Request) -> Response:
         selection = fleet_selection_of(request)

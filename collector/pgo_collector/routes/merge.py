@@ -38,6 +38,8 @@ from pgo_collector.http.selections import (
 )
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.model.ids import ANY_ID
+from pgo_collector.model.selection import Selection
 from pgo_collector.model.services import is_several
 from pgo_collector.store.binaries import HELPED_FORMAT, Binaries
 
@@ -93,7 +95,7 @@ def merge_routes(
             wanted, ruled, weighting, latencies, patterns, helped, every_label, trim_path, symbolize
         )
         if given.get("and_combine") == "true":
-            _check_combine(selection.service, rendition)
+            _check_combine(selection, rendition)
             made = await merges.combine(selection, rendition)
         else:
             made = await merges.current(selection, rendition)
@@ -102,7 +104,7 @@ def merge_routes(
     return routes
 
 
-def _check_combine(service: str, rendition: Rendition) -> None:
+def _check_combine(selection: Selection, rendition: Rendition) -> None:
     """Raise CombineWeighted or ParameterInvalid for what a combine doesn't store."""
     if not (
         rendition.weighting.is_plain
@@ -113,8 +115,12 @@ def _check_combine(service: str, rendition: Rendition) -> None:
             "a combine stores the plain sum of all samples; leave out and_combine, or weight, half_life,"
             " latency_from, latency_to, focus, ignore and hide"
         )
-    if is_several(service):
+    if is_several(selection.service):
         raise ParameterInvalid("and_combine: each service is combined by itself; give one service")
+    if selection.ids != ANY_ID:
+        raise ParameterInvalid(
+            "profile_id, trace_id, span_id: a combine takes whole profiles, and all; leave out and_combine"
+        )
     if rendition.trim_path:
         raise ParameterInvalid("trim_path: a combine stores whole paths; leave out one of the two")
     if rendition.every_label:

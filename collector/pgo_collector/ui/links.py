@@ -12,6 +12,7 @@ from starlette.requests import Request
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import context_of
 from pgo_collector.http.openapi import BASE, LATENCIES, PATTERNS, SELECTION
+from pgo_collector.http.parameters import PARAMETERS, TEXTS
 from pgo_collector.http.routing import first_values
 
 SELECTED = tuple(name for name in SELECTION if name != "service")
@@ -74,7 +75,7 @@ class Links:
         links = cls(site_of(request), context_of(request).service, page, selected, kept)
         if not links.fits():
             raise ParameterInvalid(
-                f"labels, focus, ignore, hide, trim_path: together they have over {_MOST_CHARACTERS:,}"
+                f"labels, ids, focus, ignore, hide, trim_path: together they have over {_MOST_CHARACTERS:,}"
                 " characters in a link, the limit; use fewer"
             )
         return links
@@ -138,6 +139,6 @@ def _given(parameters: Mapping[str, str | int | None]) -> dict[str, str]:
 
 
 def _value_of(request: Request, name: str) -> str:
-    """Return the value of a parameter; labels may be given several times and are joined."""
+    """Return the value of a parameter; those that may be given several times are joined."""
     values = [text for text in request.query_params.getlist(name) if text]
-    return ",".join(values) if name in {"labels", "base_labels"} else next(iter(values), "")
+    return ",".join(values) if PARAMETERS[name][0] == TEXTS else next(iter(values), "")

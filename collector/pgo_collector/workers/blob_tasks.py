@@ -60,7 +60,8 @@ class BlobTasks:
         **kwargs: P.kwargs,
     ) -> L:
         """Return what a task makes of blobs. Raises BlobsGone, and what `Workers.run_for` raises."""
-        await self._bulk.load(chosen)
+        if chosen.is_whole:
+            await self._bulk.load(chosen)
         named = replace(chosen, symbols=await asyncio.to_thread(self.symbols_of, chosen.service))
         result = await self.workers.run_for(chosen.owner, task, named, *args, **kwargs)
         await check_none_is_gone(self._catalog, result.left_out)

@@ -6,11 +6,11 @@ are of, and `noise` says how far a difference can be trusted. `latency` reads th
 of latency trackers. `edges` and `compiler` find the weighted calls that Go's compiler reads, `sample_paths`
 the lines that LLVM's read, and `call_edges` has them as arrays; `edge_overlap`, `coverage`, `outliers` and
 `build_report` build on it. `function_use` is what one function takes, from its callers to its lines.
-`sample_groups` names samples by a label. `rules` removes functions from a profile, `focus` keeps some of its
-samples or frames, and `sample_types` some of its values; `shown` makes it ready for views, which have
-demangled names (`demangling`, by `short_names`) and not the `dropped_frames` that the profile itself wants
-left out. `trimmed_paths` cuts off where files were built. `gain` says what a build can be expected to gain.
-`units` knows what the units of values are.
+`sample_groups` names samples by a label, and `request_spans` finds the span that takes most. `rules` removes
+functions from a profile, `focus` keeps some of its samples or frames, and `sample_types` some of its values;
+`shown` makes it ready for views, which have demangled names (`demangling`, by `short_names`) and not the
+`dropped_frames` that the profile itself wants left out. `trimmed_paths` cuts off where files were built.
+`gain` says what a build can be expected to gain. `units` knows what the units of values are.
 
 Others use the names in `__all__`, which are imported on first use.
 """
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         focus_latency,
     )
     from pprof_merge.analysis.noise import CONFIDENCE, Interval, count_samples, difference_interval
+    from pprof_merge.analysis.request_spans import SpanValue, largest_span
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
     from pprof_merge.analysis.sample_groups import MOST_GROUPS, group_samples, largest_groups
     from pprof_merge.analysis.sample_paths import BRANCH_TYPES
@@ -111,6 +112,9 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "ALL_LATENCIES",
     "N_BUCKETS",
     "bucket_bounds",
+    # The request that takes most of a profile.
+    "SpanValue",
+    "largest_span",
     # A part of a profile.
     "NameMatcher",
     "focus_calls",
@@ -156,6 +160,7 @@ __getattr__ = on_first_use(
         "edge_overlap": ["overlap"],
         "build_report": ["KeptApart", "ReportedProfile", "ReportOptions", "report"],
         "gain": ["kept_by_llvm"],
+        "request_spans": ["SpanValue", "largest_span"],
         "rules": ["Rules", "apply_rules", "parse_rules"],
         "sample_groups": ["MOST_GROUPS", "group_samples", "largest_groups"],
         "sample_paths": ["BRANCH_TYPES"],

@@ -17,6 +17,7 @@ from mypy_extensions import i64, u8
 from pprof_merge.codec.otlp_tables import (
     ATTRIBUTE,
     FUNCTION,
+    LINK,
     LOCATION,
     MAPPING,
     SAMPLES,
@@ -52,6 +53,9 @@ _ID_BITS: Final[i64] = 0xFFFFFFFF
 _HEAVIEST: Final[i64] = 0xFFFFFFFFFF
 # How many bytes of the dictionary may be read for each frame: what a stack has is read for each sample.
 _READ_FOR_FRAME: Final[i64] = 16
+# The labels that a sample gets of its link, by the fields of a link: the key, and how many bytes an id has.
+_OF_LINK: Final = ((b"trace_id", 16), (b"span_id", 8))
+_N_OF_LINK: Final[i64] = 2
 # Pieces of output are as long as they get.
 _WHOLE: Final[i64] = 1 << 40
 
@@ -106,7 +110,12 @@ class Conversion:
         self.kept: vec[u8] = vec[u8]([u8(0)] * n_attributes)
         self.folded: vec[u8] = vec[u8]([u8(0)] * n_attributes)
         self.label_texts: dict[int, tuple[bytes, bytes, int, bytes]] = {}
-        self.label_cells: vec[i64] = zeros(4 * n_attributes)
+        # Labels are numbered as the attributes are, and after these come two for each link. For each there is
+        # the profile that used it last, and its cells there.
+        self.first_of_links: i64 = n_attributes
+        n_labels: i64 = n_attributes + _N_OF_LINK * tables.count(LINK)
+        self.label_uses: vec[i64] = zeros(n_labels)
+        self.label_cells: vec[i64] = zeros(4 * n_labels)
         # For each entry of all tables, the number of the profile that uses it, and below it 32 bits with its
         # id there; so that nothing has to be set back.
         self.ids: vec[i64] = zeros(i64(len(tables.spans)) >> 1)
@@ -115,8 +124,9 @@ class Conversion:
         self.rows: Table = Table()
         self.n_rows: i64 = 0
         self.sums: vec[i64] = zeros(64)
-        # Of the sample that is read: its stack and the attributes that become labels, and what it adds up to.
-        self.key: vec[i64] = zeros(self.most_nested + 2)
+        # Of the sample that is read: its stack and its labels, those of its link at the end; and what it adds
+        # up to.
+        self.key: vec[i64] = zeros(self.most_nested + 2 + _N_OF_LINK)
         self.n_key: i64 = 0
         self.sum: i64 = 0
         self.n_values: i64 = 0
@@ -153,11 +163,12 @@ class Conversion:
         self.rows, self.n_rows = Table(), 0
         attributes: i64 = 3 if is_before_1_10 else 2
         values: i64 = 2 if is_before_1_10 else 4
+        link: i64 = 4 if is_before_1_10 else 3
         while at < end:
             tag, value, at = field(data, at, end)
             if tag & 7 == LENGTH:
                 if number_of(tag) == SAMPLES:
-                    self.read_sample(at, at + value, attributes, values)
+                    self.read_sample(at, at + value, attributes, values, link)
                 at += value
         ends, words = self.rows.ends, self.rows.words
         for row in range(self.n_rows):
@@ -167,10 +178,11 @@ class Conversion:
             if self.n_frames > self.most_frames:
                 self.limits.check("frames", self.n_frames)
 
-    def read_sample(self, at: i64, end: i64, attributes: i64, values: i64) -> None:
-        """Add a sample to the sums. Its attributes and values are in the fields of these numbers."""
+    def read_sample(self, at: i64, end: i64, attributes: i64, values: i64, link: i64) -> None:
+        """Add a sample to the sums. Its attributes, values and link are in the fields of these numbers."""
         data = self.data
         n_times: i64 = 0
+        linked: i64 = 0
         self.key[0] = self.sum = self.n_values = self.n_attributes = 0
         self.n_key = 1
         while at < end:
@@ -197,7 +209,11 @@ class Conversion:
                 while at < stop:
                     value, at = varint(data, at, stop)
                     self.add_attribute(value)
+            elif number == link and kind == VARINT:
+                linked = value
             at = stop
+        if linked != 0:
+            self.add_link(linked)
         if self.n_values == 0:
             if n_times == 0:
                 raise MalformedProfile("a sample has neither values nor timestamps")
@@ -238,6 +254,35 @@ class Conversion:
             key[k] = key[k - 1]
             k -= 1
         key[k] = attribute
+
+    def add_link(self, link: i64) -> None:
+        """Add the labels of a link to the key of the sample that is read, those whose ids it has."""
+        self.tables.entry(LINK, link)
+        first: i64 = self.first_of_links + _N_OF_LINK * link
+        if int(first) not in self.label_texts:
+            self.read_link(link, first)
+        for k in range(_N_OF_LINK):
+            if self.label_texts[int(first + k)][1]:
+                self.key[self.n_key] = first + k
+                self.n_key += 1
+
+    def read_link(self, link: i64, first: i64) -> None:
+        """Set the texts of a link's labels: the ids in hex, each empty if it is not of its length, or 0."""
+        data = self.data
+        at, end = self.tables.read(LINK, link)
+        for k in range(_N_OF_LINK):
+            self.label_texts[int(first + k)] = _OF_LINK[k][0], b"", 0, b""
+        while at < end:
+            tag, value, at = field(data, at, end)
+            if tag & 7 != LENGTH:
+                continue
+            number: i64 = number_of(tag)
+            if 1 <= number <= _N_OF_LINK:
+                key, size = _OF_LINK[number - 1]
+                id_ = data[at : at + value]
+                text = id_.hex().encode() if len(id_) == size and any(id_) else b""
+                self.label_texts[int(first + number - 1)] = key, text, 0, b""
+            at += value
 
     def is_kept(self, attribute: i64) -> bool:
         """Return whether an attribute becomes a label."""
@@ -391,11 +436,7 @@ class Conversion:
     def write_sample(self, words: vec[i64], begin: i64, end: i64, sum_: i64, period: i64) -> None:
         """Write a sample: its stack is words[begin], its labels are the next."""
         n: i64 = self.read_frames(words[begin])
-        frames, first, of_attributes = (
-            self.frames,
-            self.tables.firsts[LOCATION],
-            self.tables.firsts[ATTRIBUTE],
-        )
+        frames, first = self.frames, self.tables.firsts[LOCATION]
         of_frames: i64 = 0
         kept: i64 = 0
         for k in range(n):
@@ -411,12 +452,12 @@ class Conversion:
         self.labels = labels = room(self.labels, 4 * n_labels)
         of_labels: i64 = 0
         for k in range(n_labels):
-            attribute: i64 = words[begin + 1 + k]
-            if self.ids[of_attributes + attribute] != self.profile:
-                self.ids[of_attributes + attribute] = self.profile
-                self.use_label(attribute)
+            label: i64 = words[begin + 1 + k]
+            if self.label_uses[label] != self.profile:
+                self.label_uses[label] = self.profile
+                self.use_label(label)
             for i in range(4):
-                labels[4 * k + i] = self.label_cells[4 * attribute + i]
+                labels[4 * k + i] = self.label_cells[4 * label + i]
             of_label: i64 = fields_size(labels, 4 * k, 4)
             of_labels += 1 + size_of(of_label) + of_label
         total: i64 = sum_ * period
@@ -439,14 +480,14 @@ class Conversion:
         self.samples.at = at
         self.check_bytes()
 
-    def use_label(self, attribute: i64) -> None:
+    def use_label(self, label: i64) -> None:
         """Set the cells of a label for the profile that is written."""
-        key, text, number, unit = self.label_texts[int(attribute)]
+        key, text, number, unit = self.label_texts[int(label)]
         cells = self.label_cells
-        cells[4 * attribute + 3] = self.text(unit)
-        cells[4 * attribute] = self.text(key)
-        cells[4 * attribute + 1] = self.text(text)
-        cells[4 * attribute + 2] = number
+        cells[4 * label + 3] = self.text(unit)
+        cells[4 * label] = self.text(key)
+        cells[4 * label + 1] = self.text(text)
+        cells[4 * label + 2] = number
 
     def size(self) -> i64:
         """Return how many bytes the profiles have so far."""

@@ -19,12 +19,13 @@ from pprof_merge.limits import Limits
 MAPPING: Final[i64] = 1
 LOCATION: Final[i64] = 2
 FUNCTION: Final[i64] = 3
+LINK: Final[i64] = 4
 STRING: Final[i64] = 5
 ATTRIBUTE: Final[i64] = 6
 STACK: Final[i64] = 7
 _N_TABLES: Final[i64] = 8
-_NAMES: Final = ("", "mapping", "location", "function", "", "string", "attribute", "stack")
-_LIMITS: Final = ("", "mappings", "locations", "functions", "", "strings", "labels", "samples")
+_NAMES: Final = ("", "mapping", "location", "function", "link", "string", "attribute", "stack")
+_LIMITS: Final = ("", "mappings", "locations", "functions", "labels", "strings", "labels", "samples")
 
 
 # How many times as many bytes of the dictionary may be read as the request has, and how many anyway. What

@@ -5,7 +5,8 @@
 - `collection`: `Collection` keeps every profile it has read, so that any selection of them can be merged.
 - `numbering`: columns of a profile → numbers in tables that all profiles share, where each string, function,
   location and stack is stored once. mypyc compiles it.
-- `request_labels`: takes labels that differ for each request out of a profile. mypyc compiles it.
+- `request_labels`: takes labels that differ for each request out of a profile, or all samples but those of
+  some requests. mypyc compiles it.
 - `assembly`: sums of stacks, and the tables of the merged profile, in order. mypyc compiles it.
 - `dictionary`: these tables as NumPy sees them; `mapping_use` has mappings with all their attributes.
 - `numbered`: profiles with the dictionary's numbers: stack numbers and values.
@@ -24,7 +25,7 @@ from pprof_merge.errors import WeightingInvalid
 from pprof_merge.lazy import on_first_use
 from pprof_merge.merging.batch import Batch, merge
 from pprof_merge.merging.headers import check_compatible
-from pprof_merge.merging.request_labels import REQUEST_LABELS
+from pprof_merge.merging.request_labels import EVERY_REQUEST, REQUEST_LABELS, RequestIds
 from pprof_merge.merging.weights import (
     PLAIN_WEIGHTING,
     WEIGHTS,
@@ -47,9 +48,11 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "Segment",
     "SEGMENT_PARTS",
     "check_compatible",
-    # Labels of samples that number requests: a `Batch` can leave them out.
+    # Labels of samples that number requests: a `Batch` can leave them out, or take only some requests.
     "Batch",
     "REQUEST_LABELS",
+    "RequestIds",
+    "EVERY_REQUEST",
     # What is added up, and what isn't.
     "Kind",
     "Snapshots",

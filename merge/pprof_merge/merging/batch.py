@@ -20,7 +20,12 @@ from pprof_merge.limits import Limits
 from pprof_merge.merging.assembly import WHOLE, Totals, Uses, assemble
 from pprof_merge.merging.headers import SortKey, column_order, combine_headers
 from pprof_merge.merging.numbering import NumberedColumns, Numbering
-from pprof_merge.merging.request_labels import drop_request_labels
+from pprof_merge.merging.request_labels import (
+    EVERY_REQUEST,
+    RequestIds,
+    drop_request_labels,
+    keep_requests,
+)
 from pprof_merge.profile import Header, Profile, ProfileColumns
 
 # Columns with this number of values (2 MiB) are left as they are, and the next profiles get their own: to
@@ -46,10 +51,16 @@ class Batch:
     """Profiles that were read, and the `tables` that they share; `limits` hold for each profile.
 
     A profile that is refused leaves nothing behind. Without `every_label`, the profiles that are read have no
-    `REQUEST_LABELS`.
+    `REQUEST_LABELS`. With `requests`, they only have the samples of these.
     """
 
-    def __init__(self, limits: Limits = Limits(), *, every_label: bool = True) -> None:
+    def __init__(
+        self,
+        limits: Limits = Limits(),
+        *,
+        every_label: bool = True,
+        requests: RequestIds = EVERY_REQUEST,
+    ) -> None:
         self.tables = Numbering()
         # Headers without times, so that the profiles of one program share one.
         self.headers: Interner[Header] = Interner()
@@ -58,6 +69,7 @@ class Batch:
         self._full: list[NumberedColumns] = []
         self._limits = limits
         self._every_label = every_label
+        self._requests = requests
 
     def __len__(self) -> int:
         return len(self.profiles)
@@ -68,6 +80,8 @@ class Batch:
         reader = read(data, self._limits, times)
         began = perf_counter_ns()
         header = header_of(reader)
+        if any(self._requests):
+            keep_requests(reader, self._requests)
         if not self._every_label:
             drop_request_labels(reader)
         self.add(header, reader, hashlib.sha256(reader.data).digest())

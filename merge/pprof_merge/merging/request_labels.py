@@ -1,12 +1,13 @@
 """Request labels: labels of samples that number requests and events; mypyc compiles this module.
 
 Tracers put the ids of spans on samples. Hardly any two samples are the same then, so profiles don't add up: a
-merge is as long as its profiles together. No compiler reads labels.
+merge is as long as its profiles together. No compiler reads labels. So they are left out, after those samples
+were chosen that are of the requests that somebody asks for.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from librt.vecs import vec
 from mypy_extensions import i64, u8
@@ -34,11 +35,103 @@ REQUEST_LABELS: Final[frozenset[bytes]] = frozenset(
 )
 # OpenTelemetry's eBPF profiler puts it before the labels that it reads from a Go program.
 _OF_PROGRAM: Final[bytes] = b"process.context.label."
+_OF_TRACES: Final[frozenset[bytes]] = frozenset({b"trace id", b"trace.id", b"trace_id"})
+# Pyroscope's clients have the id of the local root span as `profile_id`. Such a span has the samples of all
+# spans below it in its process.
+_OF_SPANS: Final[frozenset[bytes]] = frozenset(
+    {b"local root span id", b"local_root_span_id", b"profile_id", b"span id", b"span.id", b"span_id"}
+)
+# What a label has the id of.
+OF_TRACE: Final[i64] = 1
+OF_SPAN: Final[i64] = 2
+_SEEN: Final[i64] = 4
+_DIGITS_OF_64: Final = 16
+
+
+class RequestIds(NamedTuple):
+    """The traces and the spans that samples are wanted of, by their ids in lower-case hex; none for any.
+
+    The id of a trace has 32 digits, that of a span 16.
+    """
+
+    traces: tuple[str, ...] = ()
+    spans: tuple[str, ...] = ()
+
+
+EVERY_REQUEST: Final = RequestIds()
 
 
 def is_request_label(key: bytes) -> bool:
     """Return whether a label with this key numbers requests or events."""
     return key.removeprefix(_OF_PROGRAM) in REQUEST_LABELS
+
+
+def keep_requests(profile: ProfileColumns, ids: RequestIds) -> None:
+    """Take the samples out of a profile that was just read that aren't of these traces and of these spans.
+
+    A label may have an id as hex, in either case, or as Datadog's tracers write it: the last 64 bits, as a
+    number or in decimal digits.
+    """
+    needed: i64 = (OF_TRACE if ids.traces else i64(0)) | (OF_SPAN if ids.spans else i64(0))
+    texts = written_forms(ids.traces), written_forms(ids.spans)
+    numbers = {number_of(each) for each in ids.traces}, {number_of(each) for each in ids.spans}
+    kinds = vec[u8]([u8(0)] * profile.n_strings)  # of each key: what it has the id of, once it was looked at
+    said = vec[u8]([u8(0)] * profile.n_strings)  # of each text: what it is a wanted id of, likewise
+    labels, values, n_types = profile.labels, profile.values, profile.n_types
+    frame_ends, label_ends = profile.frame_ends[:], profile.label_ends[:]
+    profile.n_frames = profile.n_labels = 0
+    kept: i64 = 0
+    for row in range(profile.n_samples):
+        found: i64 = 0
+        for i in range(label_ends[row], label_ends[row + 1]):
+            key: i64 = labels[4 * i]
+            text: i64 = labels[4 * i + 1]
+            if kinds[key] == 0:
+                kinds[key] = u8(_SEEN | kind_of_key(profile.string(key)))
+            kind: i64 = i64(kinds[key]) & needed
+            if kind != 0 and text < 0:
+                of_trace, of_span = numbers
+                number = int(labels[4 * i + 2])
+                is_trace: i64 = OF_TRACE if number in of_trace else i64(0)
+                is_span: i64 = OF_SPAN if number in of_span else i64(0)
+                found |= kind & (is_trace | is_span)
+            elif kind != 0:
+                if said[text] == 0:
+                    trace_texts, span_texts = texts
+                    lower = profile.string(text).lower()
+                    is_trace = OF_TRACE if lower in trace_texts else i64(0)
+                    is_span = OF_SPAN if lower in span_texts else i64(0)
+                    said[text] = u8(_SEEN | is_trace | is_span)
+                found |= kind & i64(said[text])
+        if found == needed:
+            for k in range(n_types):
+                values[kept * n_types + k] = values[row * n_types + k]
+            kept += 1
+            move(profile, (frame_ends[row], frame_ends[row + 1]), (label_ends[row], label_ends[row + 1]))
+            profile.frame_ends[kept], profile.label_ends[kept] = profile.n_frames, profile.n_labels
+    profile.n_samples = kept
+    forget_unused(profile)
+
+
+def kind_of_key(key: bytes) -> i64:
+    """Return what labels with a key have the id of: OF_TRACE, OF_SPAN, or 0 for neither."""
+    key = key.removeprefix(_OF_PROGRAM)
+    return OF_TRACE if key in _OF_TRACES else OF_SPAN if key in _OF_SPANS else i64(0)
+
+
+def written_forms(ids: tuple[str, ...]) -> frozenset[bytes]:
+    """Return the texts that labels may have for ids: all digits, the last 16, and these in decimal."""
+    forms: list[str] = []
+    for each in ids:
+        low = each[-_DIGITS_OF_64:]
+        forms += [each, low, str(int(low, 16))]
+    return frozenset([form.encode() for form in forms])
+
+
+def number_of(id_: str) -> int:
+    """Return the last 64 bits of an id as a label has them, with a sign."""
+    number = int(id_[-_DIGITS_OF_64:], 16)
+    return number - (1 << 64) if number >> 63 else number
 
 
 def drop_request_labels(profile: ProfileColumns) -> None:

@@ -25,6 +25,9 @@ ALL = {
     "service",
     "type",
     "labels",
+    "profile_id",
+    "trace_id",
+    "span_id",
     "from",
     "to",
     "last",
@@ -117,7 +120,7 @@ def test_every_route_refuses_a_second_value_where_only_one_counts(shared: Server
                 assert "give it once" not in answer.text
             else:
                 assert refused(answer) == f"{name}: give it once, not 2 times"
-    assert several == {"labels", "base_labels", "service"}
+    assert several == {"labels", "base_labels", "service", "profile_id", "trace_id", "span_id"}
 
 
 def test_labels_may_be_given_several_times(server: Server) -> None:

@@ -80,8 +80,9 @@ def test_combined_profiles_are_said_to_be_so(server: Server) -> None:
     new, combined = listed(server)
     assert (new["combined"], new["end_time"], new["labels"]) == (False, None, {})
     assert combined["id"] in {blob.relative_to(server.data / "blobs").as_posix() for blob in server.blobs()}
-    assert combined | {"id": "", "bytes": 0} == {
+    assert combined | {"id": "", "profile_id": "", "bytes": 0} == {
         "id": "",
+        "profile_id": "",
         "service": "default",
         "time": "2023-11-14T22:13:20.000000007Z",
         "end_time": "2023-11-16T22:13:20.000000007Z",

@@ -167,7 +167,7 @@ def contradictory() -> bytes:
     for request, is_before in ((current, False), (before, True)):
         sample = request.resource_profiles[0].scope_profiles[0].profiles[0].samples[0]
         if is_before:
-            sample.attribute_indices_before.append(0)
+            sample.MergeFromString(field(3, b"\0"))  # another attribute
         else:
             sample.values.append(1)
     current.resource_profiles.extend(before.resource_profiles)
@@ -349,6 +349,39 @@ def test_samples_keep_the_attributes_that_are_asked_for(strict: Server) -> None:
     assert_exported(export(strict, request.body))
     samples = merged(strict, "threads").sample
     assert sorted(sample.label[0].num for sample in samples) == [7, 8]
+
+
+@pytest.mark.parametrize("form", ["protobuf", "base64", "hex"])
+def test_samples_are_selected_by_their_links(shared: Server, form: str) -> None:
+    """OTLP has ids as hex in JSON; protobuf's own JSON has them as base64, as Go's programs write it."""
+    trace, spans = bytes(range(16)), [bytes([number] * 8) for number in (1, 2)]
+    service, request = f"linked-{form}", Export()
+    request.resource({"service.name": service})
+    request.profile()
+    links = request.request.dictionary.link_table
+    links.add()
+    for number, span in enumerate(spans, start=1):
+        links.add(trace_id=trace, span_id=span)
+        request.sample([("a", "", 0)], timestamps=number)
+        profile = request.request.resource_profiles[0].scope_profiles[0].profiles[0]
+        profile.samples[-1].link_index = number
+    request.sample([("a", "", 0)], timestamps=4)
+    if form == "protobuf":
+        assert_exported(export(shared, request.body))
+    else:
+        parsed = json.loads(as_json(request.request))
+        if form == "hex":
+            for link, span in zip(parsed["dictionary"]["linkTable"][1:], spans, strict=True):
+                link |= {"traceId": trace.hex(), "spanId": span.hex()}
+        assert export(shared, json.dumps(parsed).encode(), **JSON).content == b"{}"
+
+    def total(**ids: str) -> int:
+        answer = shared.ask("/v1/top", service=service, type_="process_cpu", sample_type="samples", **ids)
+        return int(answer.json()["total"])
+
+    assert total() == 7
+    assert total(trace_id=trace.hex()) == 3
+    assert [total(span_id=span.hex()) for span in spans] == [1, 2]
 
 
 def test_an_original_in_pprof_is_stored_instead(shared: Server) -> None:

@@ -1,7 +1,4 @@
-"""Requests of Pyroscope's probes (3fe6a45): those of `profilecli canary-exporter --query-probe-set=all`.
-
-The other two are of spans and of exemplars, which aren't there.
-"""
+"""Requests of Pyroscope's probes (3fe6a45): those of `profilecli canary-exporter --query-probe-set=all`."""
 
 from __future__ import annotations
 
@@ -153,3 +150,42 @@ def test_flame_graphs_have_three_names_on_three_levels(probed: Server) -> None:
         assert answer.status_code == 200, answer.text
         graph = answer.json()["flamebearer"]
         assert (len(graph["names"]), len(graph["levels"])) == (3, 3)
+
+
+def test_a_span_has_two_names_on_two_levels(probed: Server) -> None:
+    found = call(
+        probed,
+        "SelectMergeSpanProfile",
+        messages.SelectMergeStacktracesResponse,
+        label_selector=SELECTOR,
+        profile_typeID=KIND,
+        span_selector=["00000bac2a5ab0c7"],
+        **TIMES,
+    )
+    assert (len(found.flamegraph.names), len(found.flamegraph.levels)) == (2, 2)
+    assert found.flamegraph.total == 20
+
+
+def test_an_exemplar_leads_to_its_profile(probed: Server) -> None:
+    found = call(
+        probed,
+        "SelectSeries",
+        messages.SelectSeriesResponse,
+        label_selector=SELECTOR,
+        profile_typeID=KIND,
+        step=5,
+        exemplar_type="EXEMPLAR_TYPE_INDIVIDUAL",
+        **TIMES,
+    )
+    ((exemplar,),) = [point.exemplars for series in found.series for point in series.points]
+    assert exemplar.value == 30
+    graph = call(
+        probed,
+        "SelectMergeStacktraces",
+        messages.SelectMergeStacktracesResponse,
+        label_selector=SELECTOR,
+        profile_typeID=KIND,
+        profile_id_selector=[exemplar.profile_id],
+        **TIMES,
+    ).flamegraph
+    assert (len(graph.names), len(graph.levels)) == (3, 3)

@@ -241,7 +241,7 @@ def test_what_is_not_the_message_is_refused(filled: Server) -> None:
     assert "before end" in refused(post(filled, "Series", times), 400, "invalid_argument")
 
 
-@pytest.mark.parametrize("method", ["SelectMergeSpanProfile", "SelectHeatmap", "AnalyzeQuery"])
+@pytest.mark.parametrize("method", ["SelectHeatmap", "AnalyzeQuery"])
 def test_other_calls_are_unimplemented(filled: Server, method: str) -> None:
     refused(post(filled, method, b""), 501, "unimplemented")
 

@@ -396,6 +396,9 @@ def test_too_many_points_are_refused_with_the_name_of_the_setting(filled: Server
     assert "use a longer step" in refused(answer, 400, "invalid_argument")
 
 
+_MANY_SPANS = [f"{number:016x}" for number in range(101)]
+
+
 @pytest.mark.parametrize(
     ("method", "fields", "why"),
     [
@@ -404,8 +407,26 @@ def test_too_many_points_are_refused_with_the_name_of_the_setting(filled: Server
         ("SelectMergeStacktraces", {"profileTypeID": CPU, "labelSelector": "{"}, "can't be read"),
         ("SelectMergeStacktraces", {"profileTypeID": CPU, "start": "2", "end": "1"}, "before end"),
         ("SelectMergeStacktraces", {"profileTypeID": CPU, "format": 9}, "FLAMEGRAPH"),
-        ("SelectMergeStacktraces", {"profileTypeID": CPU, "profileIdSelector": ["x"]}, "by their ids"),
-        ("SelectMergeProfile", {"profileTypeID": CPU, "traceIdSelector": ["x"]}, "by their ids"),
+        (
+            "SelectMergeStacktraces",
+            {"profileTypeID": CPU, "profileIdSelector": ["x"]},
+            "profile_id_selector=",
+        ),
+        ("SelectMergeStacktraces", {"profileTypeID": CPU, "spanSelector": [""]}, "16 hex digits"),
+        ("SelectMergeStacktraces", {"profileTypeID": CPU, "traceIdSelector": [16 * "a"]}, "32 hex digits"),
+        (
+            "SelectMergeStacktraces",
+            {"profileTypeID": CPU, "spanSelector": [*_MANY_SPANS]},
+            "the limit is 100",
+        ),
+        (
+            "SelectMergeSpanProfile",
+            {"profileTypeID": CPU, "spanSelector": [15 * "a" + "\xe4"]},
+            "span_selector=",
+        ),
+        ("SelectMergeProfile", {"profileTypeID": CPU, "traceIdSelector": ["x"]}, "trace_id_selector="),
+        ("SelectMergeProfile", {"profileTypeID": CPU, "profileIdSelector": [32 * "-"]}, "32 hex digits"),
+        ("SelectSeries", {"profileTypeID": CPU, "step": 1, "exemplarType": 7}, "exemplar_type: 7"),
     ],
 )
 def test_what_cannot_be_read_is_refused(

@@ -22,16 +22,16 @@ _TABLES = (
 )
 
 
-def conversion_of(profile: bytes, stack: bytes, limits: Limits) -> Conversion:
-    """Return what converts a profile whose stack 1 is given."""
-    data = profile + _TABLES + record(7, stack)
+def conversion_of(profile: bytes, stack: bytes, limits: Limits, links: bytes = b"") -> Conversion:
+    """Return what converts a profile whose stack 1 is given, and the records of links."""
+    data = profile + _TABLES + record(7, stack) + links
     tables = DictionaryTables(data, [(len(profile), len(data))], limits)
     return Conversion(tables, limits, lambda _: None, lambda _: 1, lambda _: (b"", -1, -1, -1, -1))
 
 
-def converted(profile: bytes, stack: bytes, *, before: bool = False) -> bytes:
-    """Return the records of a profile whose stack 1 is given."""
-    conversion = conversion_of(profile, stack, Limits())
+def converted(profile: bytes, stack: bytes, *, before: bool = False, links: bytes = b"") -> bytes:
+    """Return the records of a profile whose stack 1 is given, and the records of links."""
+    conversion = conversion_of(profile, stack, Limits(), links)
     conversion.read_samples(0, len(profile), before)
     conversion.begin({})
     conversion.write_samples(0)
@@ -77,8 +77,59 @@ def test_the_first_location_is_read_if_a_sender_has_one_there() -> None:
 
 
 def test_a_sample_of_1_9_has_its_values_elsewhere() -> None:
-    sample = record(2, number(1, 1) + record(2, b"\x05") + number(4, 9))
+    sample = record(2, number(1, 1) + record(2, b"\x05") + number(4, 0))
     assert values_of(converted(sample, record(1, b"\x01"), before=True)) == ([[5]], [1])
+
+
+_TRACE, _SPAN = bytes(range(16)), bytes(range(1, 9))
+_LINKED = {"trace_id": _TRACE.hex(), "span_id": _SPAN.hex()}
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize(
+    ("link", "labels"),
+    [
+        (record(1, _TRACE) + record(2, _SPAN), _LINKED),
+        (record(2, _SPAN) + number(9, 1) + record(1, _TRACE) + record(3, b"x"), _LINKED),
+        (record(1, _TRACE), {"trace_id": _LINKED["trace_id"]}),
+        (record(1, _TRACE[:8]) + record(2, _SPAN), {"span_id": _LINKED["span_id"]}),
+        (record(1, bytes(16)) + record(2, bytes(8)), {}),
+        (b"", {}),
+    ],
+)
+def test_a_link_becomes_labels(link: bytes, labels: dict[str, str], *, before: bool) -> None:
+    """Samples with the same link are added up, and those with another are apart."""
+    links = record(4, b"") + record(4, link)
+
+    def sample(number_of_link: int, value: int) -> bytes:
+        numbers = record(2, bytes([value])) if before else record(4, bytes([value]))
+        return record(2, number(1, 1) + numbers + number(4 if before else 3, number_of_link))
+
+    samples = sample(1, 5) + sample(0, 7) + sample(1, 6)
+    found = Profile.FromString(converted(samples, record(1, b"\x01"), before=before, links=links))
+    texts = found.string_table
+    written = {
+        sample.value[0]: {texts[each.key].decode(): texts[each.str].decode() for each in sample.label}
+        for sample in found.sample
+    }
+    assert written == ({11: labels, 7: {}} if labels else {18: {}})
+
+
+@pytest.mark.parametrize("link", [2, 1 << 40, -1])
+def test_a_link_that_is_not_there_is_refused(link: int) -> None:
+    sample = record(2, number(1, 1) + number(4, 1) + number(3, link))
+    with pytest.raises(MalformedProfile, match=f"link {link} is not in the dictionary, whose table has 2"):
+        converted(sample, record(1, b"\x01"), links=record(4, b"") * 2)
+
+
+def test_a_link_is_read_once() -> None:
+    """However many samples have it, a long one costs no more."""
+    link = record(1, _TRACE) + record(9, bytes(100_000))
+    samples = record(2, number(1, 1) + number(4, 1) + number(3, 1)) * 5000
+    assert values_of(converted(samples, record(1, b"\x01"), links=record(4, b"") + record(4, link))) == (
+        [[5000]],
+        [1],
+    )
 
 
 def test_timestamps_count_without_values() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pprof_merge import Collection, decode, encode
-from pprof_merge.merging import REQUEST_LABELS, Batch
+from pprof_merge.merging import REQUEST_LABELS, Batch, RequestIds
 from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.command.installed import pprof_merge
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from tests.oracle.oracle import Oracle
 
 # As Datadog's tracer for Go writes them, Pyroscope's for OpenTelemetry, and an eBPF profiler that reads them.
-OF_REQUESTS = ["span id", "local root span id", "span_id", "trace_id", "process.context.label.span id"]
+OF_REQUESTS = [
+    "span id", "local root span id", "span_id", "span.id", "trace_id", "process.context.label.span id",
+    "profile_id",
+]  # fmt: skip
 STABLE = ["trace endpoint", "span_name", "latency", "span"]
 
 
@@ -140,3 +143,54 @@ def test_the_command_takes_both(tmp_path: Path) -> None:
         assert pprof_merge(*options, "-o", tmp_path / "merge", *files).returncode == 0
         made = Profile.FromString(gzip.decompress((tmp_path / "merge").read_bytes()))
         assert len(made.sample) == samples
+
+
+# Ids as labels have them: in hex, in upper case, and as decimal texts and numbers of Datadog's tracers.
+SPANS = ["00000bac2a5ab0c7", "ffffffffffffff9c"]
+WRITTEN: list[tuple[str, str | int]] = [
+    ("span_id", SPANS[0]),
+    ("profile_id", SPANS[0].upper()),
+    ("span id", str(int(SPANS[0], 16))),
+    ("local root span id", -100),
+    ("process.context.label.span id", SPANS[1]),
+    ("trace_id", "0" * 16 + SPANS[1]),
+    ("span_name", SPANS[0]),
+    ("span.id", "ffffffffffffff9d"),
+]
+OF_FIRST, OF_SECOND, OF_TRACE = {0, 1, 2}, {3, 4}, {5}
+picked = st.lists(
+    st.tuples(st.integers(0, 3), st.sets(st.sampled_from(range(len(WRITTEN))), max_size=3)), max_size=9
+)
+
+
+@settings(max_examples=60)
+@given(
+    profiles=st.lists(picked, min_size=1, max_size=3),
+    spans=st.sampled_from([(), (SPANS[0],), (SPANS[1],), tuple(SPANS)]),
+    has_trace=st.booleans(),
+)
+def test_samples_of_requests_are_those_whose_labels_have_the_ids(
+    oracle: Oracle, profiles: list[list[tuple[int, set[int]]]], spans: tuple[str, ...], has_trace: bool
+) -> None:
+    wanted = (OF_FIRST if SPANS[0] in spans else set()) | (OF_SECOND if SPANS[1] in spans else set())
+    traces = ("0" * 16 + SPANS[1],) if has_trace else ()
+
+    def is_wanted(labels: set[int]) -> bool:
+        return (not spans or bool(labels & wanted)) and (not has_trace or bool(labels & OF_TRACE))
+
+    def written(number: int, samples: list[tuple[int, set[int]]]) -> bytes:
+        return traced(
+            number, [(stack, dict(WRITTEN[at] for at in sorted(labels))) for stack, labels in samples]
+        )
+
+    for every_label in (False, True):
+        batch = Batch(every_label=every_label, requests=RequestIds(traces, spans))
+        for number, samples in enumerate(profiles):
+            batch.read(written(number, samples))
+        kept = [
+            written(number, [each for each in samples if is_wanted(each[1])])
+            for number, samples in enumerate(profiles)
+        ]
+        check_same(
+            encode(batch.merge()), oracle.merge(canonical(kept if every_label else [*map(stripped, kept)]))
+        )

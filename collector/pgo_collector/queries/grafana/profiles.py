@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
 from pgo_collector.engine.sample_types import Kind, read_kinds
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.ids import ANY_ID, Ids
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import PROFILE_NAME, Scope, name_of_profile
 from pgo_collector.model.series import Series as BlobSeries
@@ -56,13 +57,14 @@ _MOST_LABELS, _MOST_NODES, _MOST_POINTS = 10_000, 16_384, 100_000
 class Query:
     """The query of a call: one profile type of the series that match all matchers, in a range of time.
 
-    It reads the stacks of these profiles that begin with `calls`, the root first.
+    It reads the stacks of these profiles that begin with `calls`, the root first, and those of `ids`.
     """
 
     type: ProfileType
     matchers: tuple[LabelMatcher, ...]
     span: Span
     calls: tuple[str, ...] = ()
+    ids: Ids = ANY_ID
 
     @classmethod
     def of(cls, profile_type: str, selector: str, start: int, end: int) -> Query:
@@ -156,7 +158,8 @@ def _selections(match: Match, query: Query) -> list[Selection]:
         for series, types in match.series.items()
         if any(query.type.measures_as(each) for each in types)
     }
-    return match.names.selections(query.matchers, Match(measuring, match.names))
+    selections = match.names.selections(query.matchers, Match(measuring, match.names))
+    return [replace(each, ids=query.ids) for each in selections]
 
 
 def _selection(series: StoredSeries, name: str, span: Span) -> Selection:

@@ -24,6 +24,8 @@ from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.sample_types import (
+    Exemplar,
+    ExemplarKind,
     PartResult,
     SumsResult,
     WriteProfile,
@@ -37,18 +39,40 @@ from pgo_collector.engine.sample_types import (
 from pgo_collector.errors import NothingSelected, NothingToMerge, NotOfThisProfile, ParameterInvalid
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.model.ids import uuid_of
 from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import SERVICE_NAME, Scope, is_hidden, name_of_service
+from pgo_collector.model.series import SERVICE_NAME, BlobName, Scope, is_hidden, name_of_service
 from pgo_collector.model.series import Series as BlobSeries
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.grafana.profile_types import TYPE_LABELS
 from pgo_collector.queries.grafana.profiles import Profiles, Query, Selected
 from pgo_collector.store.store import not_stored
 
-# The values of a group's labels, by name, and of one of its points: its time in ms, and the sum.
+# The values of a group's labels, by name.
 GroupLabels = tuple[tuple[str, str], ...]
-Points = list[tuple[int, float]]
+
+
+class PointExemplar(NamedTuple):
+    """A profile in a point, or its largest span: the ids, the time in ms, the value, and further labels."""
+
+    profile: str
+    span: str
+    trace: str
+    time: int
+    value: int
+    labels: GroupLabels
+
+
+class Point(NamedTuple):
+    """A point of a group: its time in ms, the sum, and the largest that is in it, if that is asked for."""
+
+    time: int
+    value: float
+    exemplar: PointExemplar | None = None
+
+
+Points = list[Point]
 
 # What Pyroscope draws if a client names no number.
 _USUAL_NODES = 8192
@@ -85,6 +109,7 @@ class Grouping:
     """How a series is asked for: grouped by labels, in steps, as mean or sum, only the `most` largest groups.
 
     `most` 0 is all. If it `is_dense`, there are points of all steps between a group's first and its last.
+    Points have `exemplars` of a kind.
     """
 
     by: Sequence[str]
@@ -92,6 +117,7 @@ class Grouping:
     is_mean: bool = False
     most: int = 0
     is_dense: bool = False
+    exemplars: ExemplarKind = ""
 
 
 class Reading:
@@ -175,7 +201,7 @@ class Reading:
         of_type = query.type.value_type
 
         def arguments(selection: Selection, blobs: Sequence[Blob]) -> tuple[Any, ...]:
-            return of_type, groups.number(selection, blobs)
+            return of_type, groups.number(selection, blobs), asked.exemplars
 
         running = self._fleet.run_each(selected.selections, total_blobs, arguments)
         async with aclosing(running) as results:
@@ -246,6 +272,8 @@ class _Groups:
         self._keys: dict[Selection, list[tuple[GroupLabels, int]]] = {}
         self._parts: defaultdict[GroupLabels, list[_Part]] = defaultdict(list)
         self._times: defaultdict[GroupLabels, set[int]] = defaultdict(set)
+        # The exemplar of each point of a group, by its time.
+        self._exemplars: dict[tuple[GroupLabels, int], Exemplar] = {}
         self._count = 0
 
     def number(self, selection: Selection, blobs: Sequence[Blob]) -> dict[str, int]:
@@ -279,6 +307,10 @@ class _Groups:
         keys = self._keys.pop(selection)
         if result.sums is None:
             return
+        for number, exemplar in result.exemplars:
+            known = self._exemplars.get(keys[number])
+            if known is None or exemplar.value > known.value:
+                self._exemplars[keys[number]] = exemplar
         for labels, of_group in groupby(zip(keys, result.sums.tolist(), strict=True), lambda row: row[0][0]):
             points = [(time, *sums) for (_, time), sums in of_group if sums[1]]
             if points:
@@ -298,12 +330,31 @@ class _Groups:
             (
                 labels,
                 [
-                    (time, total / profiles if is_mean else float(total))
+                    Point(
+                        time, total / profiles if is_mean else float(total), self._exemplar_of(labels, time)
+                    )
                     for time, total, profiles in sums[labels].tolist()
                 ],
             )
             for labels in sorted(chosen)
         ]
+
+    def _exemplar_of(self, labels: GroupLabels, time: int) -> PointExemplar | None:
+        found = self._exemplars.get((labels, time))
+        name = None if found is None else BlobName.parse(found.blob)
+        if found is None or name is None:
+            return None
+        own = dict(name.series.labels)
+        own[SERVICE_NAME] = name_of_service(name.series.service, own.get(SERVICE_NAME, ""))
+        grouped = {*self._spelled.values(), *self._asked.by}
+        return PointExemplar(
+            uuid_of(name.identity.digest),
+            found.span,
+            found.trace,
+            name.identity.time_nanos // 10**6,
+            found.value,
+            tuple((key, own[key]) for key in sorted(own) if key not in grouped and not is_hidden(key)),
+        )
 
     def _sums(self, labels: GroupLabels) -> Int64s:
         """Return the times, the sums and the numbers of profiles of a group's points (n, 3)."""

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&pgo_collector/routes/otlp/export.proto\x12\x12pgo_collector.otlp\"\x84\x01\n\rExportRequest\x12?\n\x11resource_profiles\x18\x01 \x03(\x0b\x32$.pgo_collector.otlp.ResourceProfiles\x12\x32\n\ndictionary\x18\x02 \x01(\x0b\x32\x1e.pgo_collector.otlp.Dictionary\"}\n\x10ResourceProfiles\x12.\n\x08resource\x18\x01 \x01(\x0b\x32\x1c.pgo_collector.otlp.Resource\x12\x39\n\x0escope_profiles\x18\x02 \x03(\x0b\x32!.pgo_collector.otlp.ScopeProfiles\"<\n\x08Resource\x12\x30\n\nattributes\x18\x01 \x03(\x0b\x32\x1c.pgo_collector.otlp.KeyValue\"h\n\rScopeProfiles\x12(\n\x05scope\x18\x01 \x01(\x0b\x32\x19.pgo_collector.otlp.Scope\x12-\n\x08profiles\x18\x02 \x03(\x0b\x32\x1b.pgo_collector.otlp.Profile\"X\n\x05Scope\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x30\n\nattributes\x18\x03 \x03(\x0b\x32\x1c.pgo_collector.otlp.KeyValue\"\xb3\x02\n\x07Profile\x12\x32\n\x0bsample_type\x18\x01 \x01(\x0b\x32\x1d.pgo_collector.otlp.ValueType\x12+\n\x07samples\x18\x02 \x03(\x0b\x32\x1a.pgo_collector.otlp.Sample\x12\x16\n\x0etime_unix_nano\x18\x03 \x01(\x06\x12\x15\n\rduration_nano\x18\x04 \x01(\x04\x12\x32\n\x0bperiod_type\x18\x05 \x01(\x0b\x32\x1d.pgo_collector.otlp.ValueType\x12\x0e\n\x06period\x18\x06 \x01(\x03\x12\x1f\n\x17original_payload_format\x18\t \x01(\t\x12\x18\n\x10original_payload\x18\n \x01(\x0c\x12\x19\n\x11\x61ttribute_indices\x18\x0b \x03(\x05\"9\n\tValueType\x12\x15\n\rtype_strindex\x18\x01 \x01(\x05\x12\x15\n\runit_strindex\x18\x02 \x01(\x05\"\x88\x01\n\x06Sample\x12\x13\n\x0bstack_index\x18\x01 \x01(\x05\x12\x19\n\x11\x61ttribute_indices\x18\x02 \x03(\x03\x12 \n\x18\x61ttribute_indices_before\x18\x03 \x03(\x03\x12\x0e\n\x06values\x18\x04 \x03(\x03\x12\x1c\n\x14timestamps_unix_nano\x18\x05 \x03(\x06\"\xb0\x02\n\nDictionary\x12\x32\n\rmapping_table\x18\x01 \x03(\x0b\x32\x1b.pgo_collector.otlp.Mapping\x12\x34\n\x0elocation_table\x18\x02 \x03(\x0b\x32\x1c.pgo_collector.otlp.Location\x12\x34\n\x0e\x66unction_table\x18\x03 \x03(\x0b\x32\x1c.pgo_collector.otlp.Function\x12\x14\n\x0cstring_table\x18\x05 \x03(\t\x12<\n\x0f\x61ttribute_table\x18\x06 \x03(\x0b\x32#.pgo_collector.otlp.KeyValueAndUnit\x12.\n\x0bstack_table\x18\x07 \x03(\x0b\x32\x19.pgo_collector.otlp.Stack\"\x80\x01\n\x07Mapping\x12\x14\n\x0cmemory_start\x18\x01 \x01(\x04\x12\x14\n\x0cmemory_limit\x18\x02 \x01(\x04\x12\x13\n\x0b\x66ile_offset\x18\x03 \x01(\x04\x12\x19\n\x11\x66ilename_strindex\x18\x04 \x01(\x05\x12\x19\n\x11\x61ttribute_indices\x18\x05 \x03(\x05\"v\n\x08Location\x12\x15\n\rmapping_index\x18\x01 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\x04\x12\'\n\x05lines\x18\x03 \x03(\x0b\x32\x18.pgo_collector.otlp.Line\x12\x19\n\x11\x61ttribute_indices\x18\x04 \x03(\x05\"<\n\x04Line\x12\x16\n\x0e\x66unction_index\x18\x01 \x01(\x05\x12\x0c\n\x04line\x18\x02 \x01(\x03\x12\x0e\n\x06\x63olumn\x18\x03 \x01(\x03\"n\n\x08\x46unction\x12\x15\n\rname_strindex\x18\x01 \x01(\x05\x12\x1c\n\x14system_name_strindex\x18\x02 \x01(\x05\x12\x19\n\x11\x66ilename_strindex\x18\x03 \x01(\x05\x12\x12\n\nstart_line\x18\x04 \x01(\x03\"!\n\x05Stack\x12\x18\n\x10location_indices\x18\x01 \x03(\x05\"Z\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.pgo_collector.otlp.AnyValue\x12\x14\n\x0ckey_strindex\x18\x03 \x01(\x05\"k\n\x0fKeyValueAndUnit\x12\x14\n\x0ckey_strindex\x18\x01 \x01(\x05\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.pgo_collector.otlp.AnyValue\x12\x15\n\runit_strindex\x18\x03 \x01(\x05\"\xc6\x01\n\x08\x41nyValue\x12\x16\n\x0cstring_value\x18\x01 \x01(\tH\x00\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x03 \x01(\x03H\x00\x12\x16\n\x0c\x64ouble_value\x18\x04 \x01(\x01H\x00\x12\x35\n\x0b\x61rray_value\x18\x05 \x01(\x0b\x32\x1e.pgo_collector.otlp.ArrayValueH\x00\x12\x1f\n\x15string_value_strindex\x18\x08 \x01(\x05H\x00\x42\x07\n\x05value\":\n\nArrayValue\x12,\n\x06values\x18\x01 \x03(\x0b\x32\x1c.pgo_collector.otlp.AnyValue\"M\n\x0e\x45xportResponse\x12;\n\x0fpartial_success\x18\x01 \x01(\x0b\x32\".pgo_collector.otlp.PartialSuccess\"B\n\x0ePartialSuccess\x12\x19\n\x11rejected_profiles\x18\x01 \x01(\x03\x12\x15\n\rerror_message\x18\x02 \x01(\t\"\'\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&pgo_collector/routes/otlp/export.proto\x12\x12pgo_collector.otlp\"\x84\x01\n\rExportRequest\x12?\n\x11resource_profiles\x18\x01 \x03(\x0b\x32$.pgo_collector.otlp.ResourceProfiles\x12\x32\n\ndictionary\x18\x02 \x01(\x0b\x32\x1e.pgo_collector.otlp.Dictionary\"}\n\x10ResourceProfiles\x12.\n\x08resource\x18\x01 \x01(\x0b\x32\x1c.pgo_collector.otlp.Resource\x12\x39\n\x0escope_profiles\x18\x02 \x03(\x0b\x32!.pgo_collector.otlp.ScopeProfiles\"<\n\x08Resource\x12\x30\n\nattributes\x18\x01 \x03(\x0b\x32\x1c.pgo_collector.otlp.KeyValue\"h\n\rScopeProfiles\x12(\n\x05scope\x18\x01 \x01(\x0b\x32\x19.pgo_collector.otlp.Scope\x12-\n\x08profiles\x18\x02 \x03(\x0b\x32\x1b.pgo_collector.otlp.Profile\"X\n\x05Scope\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x30\n\nattributes\x18\x03 \x03(\x0b\x32\x1c.pgo_collector.otlp.KeyValue\"\xb3\x02\n\x07Profile\x12\x32\n\x0bsample_type\x18\x01 \x01(\x0b\x32\x1d.pgo_collector.otlp.ValueType\x12+\n\x07samples\x18\x02 \x03(\x0b\x32\x1a.pgo_collector.otlp.Sample\x12\x16\n\x0etime_unix_nano\x18\x03 \x01(\x06\x12\x15\n\rduration_nano\x18\x04 \x01(\x04\x12\x32\n\x0bperiod_type\x18\x05 \x01(\x0b\x32\x1d.pgo_collector.otlp.ValueType\x12\x0e\n\x06period\x18\x06 \x01(\x03\x12\x1f\n\x17original_payload_format\x18\t \x01(\t\x12\x18\n\x10original_payload\x18\n \x01(\x0c\x12\x19\n\x11\x61ttribute_indices\x18\x0b \x03(\x05\"9\n\tValueType\x12\x15\n\rtype_strindex\x18\x01 \x01(\x05\x12\x15\n\runit_strindex\x18\x02 \x01(\x05\"z\n\x06Sample\x12\x13\n\x0bstack_index\x18\x01 \x01(\x05\x12\x19\n\x11\x61ttribute_indices\x18\x02 \x03(\x03\x12\x12\n\nlink_index\x18\x03 \x01(\x03\x12\x0e\n\x06values\x18\x04 \x03(\x03\x12\x1c\n\x14timestamps_unix_nano\x18\x05 \x03(\x06\"\xde\x02\n\nDictionary\x12\x32\n\rmapping_table\x18\x01 \x03(\x0b\x32\x1b.pgo_collector.otlp.Mapping\x12\x34\n\x0elocation_table\x18\x02 \x03(\x0b\x32\x1c.pgo_collector.otlp.Location\x12\x34\n\x0e\x66unction_table\x18\x03 \x03(\x0b\x32\x1c.pgo_collector.otlp.Function\x12,\n\nlink_table\x18\x04 \x03(\x0b\x32\x18.pgo_collector.otlp.Link\x12\x14\n\x0cstring_table\x18\x05 \x03(\t\x12<\n\x0f\x61ttribute_table\x18\x06 \x03(\x0b\x32#.pgo_collector.otlp.KeyValueAndUnit\x12.\n\x0bstack_table\x18\x07 \x03(\x0b\x32\x19.pgo_collector.otlp.Stack\"\x80\x01\n\x07Mapping\x12\x14\n\x0cmemory_start\x18\x01 \x01(\x04\x12\x14\n\x0cmemory_limit\x18\x02 \x01(\x04\x12\x13\n\x0b\x66ile_offset\x18\x03 \x01(\x04\x12\x19\n\x11\x66ilename_strindex\x18\x04 \x01(\x05\x12\x19\n\x11\x61ttribute_indices\x18\x05 \x03(\x05\"v\n\x08Location\x12\x15\n\rmapping_index\x18\x01 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\x04\x12\'\n\x05lines\x18\x03 \x03(\x0b\x32\x18.pgo_collector.otlp.Line\x12\x19\n\x11\x61ttribute_indices\x18\x04 \x03(\x05\"<\n\x04Line\x12\x16\n\x0e\x66unction_index\x18\x01 \x01(\x05\x12\x0c\n\x04line\x18\x02 \x01(\x03\x12\x0e\n\x06\x63olumn\x18\x03 \x01(\x03\"n\n\x08\x46unction\x12\x15\n\rname_strindex\x18\x01 \x01(\x05\x12\x1c\n\x14system_name_strindex\x18\x02 \x01(\x05\x12\x19\n\x11\x66ilename_strindex\x18\x03 \x01(\x05\x12\x12\n\nstart_line\x18\x04 \x01(\x03\")\n\x04Link\x12\x10\n\x08trace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07span_id\x18\x02 \x01(\x0c\"!\n\x05Stack\x12\x18\n\x10location_indices\x18\x01 \x03(\x05\"Z\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.pgo_collector.otlp.AnyValue\x12\x14\n\x0ckey_strindex\x18\x03 \x01(\x05\"k\n\x0fKeyValueAndUnit\x12\x14\n\x0ckey_strindex\x18\x01 \x01(\x05\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.pgo_collector.otlp.AnyValue\x12\x15\n\runit_strindex\x18\x03 \x01(\x05\"\xc6\x01\n\x08\x41nyValue\x12\x16\n\x0cstring_value\x18\x01 \x01(\tH\x00\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x13\n\tint_value\x18\x03 \x01(\x03H\x00\x12\x16\n\x0c\x64ouble_value\x18\x04 \x01(\x01H\x00\x12\x35\n\x0b\x61rray_value\x18\x05 \x01(\x0b\x32\x1e.pgo_collector.otlp.ArrayValueH\x00\x12\x1f\n\x15string_value_strindex\x18\x08 \x01(\x05H\x00\x42\x07\n\x05value\":\n\nArrayValue\x12,\n\x06values\x18\x01 \x03(\x0b\x32\x1c.pgo_collector.otlp.AnyValue\"M\n\x0e\x45xportResponse\x12;\n\x0fpartial_success\x18\x01 \x01(\x0b\x32\".pgo_collector.otlp.PartialSuccess\"B\n\x0ePartialSuccess\x12\x19\n\x11rejected_profiles\x18\x01 \x01(\x03\x12\x15\n\rerror_message\x18\x02 \x01(\t\"\'\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,32 +45,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROFILE']._serialized_end=890
   _globals['_VALUETYPE']._serialized_start=892
   _globals['_VALUETYPE']._serialized_end=949
-  _globals['_SAMPLE']._serialized_start=952
-  _globals['_SAMPLE']._serialized_end=1088
-  _globals['_DICTIONARY']._serialized_start=1091
-  _globals['_DICTIONARY']._serialized_end=1395
-  _globals['_MAPPING']._serialized_start=1398
-  _globals['_MAPPING']._serialized_end=1526
-  _globals['_LOCATION']._serialized_start=1528
-  _globals['_LOCATION']._serialized_end=1646
-  _globals['_LINE']._serialized_start=1648
-  _globals['_LINE']._serialized_end=1708
-  _globals['_FUNCTION']._serialized_start=1710
-  _globals['_FUNCTION']._serialized_end=1820
-  _globals['_STACK']._serialized_start=1822
-  _globals['_STACK']._serialized_end=1855
-  _globals['_KEYVALUE']._serialized_start=1857
-  _globals['_KEYVALUE']._serialized_end=1947
-  _globals['_KEYVALUEANDUNIT']._serialized_start=1949
-  _globals['_KEYVALUEANDUNIT']._serialized_end=2056
-  _globals['_ANYVALUE']._serialized_start=2059
-  _globals['_ANYVALUE']._serialized_end=2257
-  _globals['_ARRAYVALUE']._serialized_start=2259
-  _globals['_ARRAYVALUE']._serialized_end=2317
-  _globals['_EXPORTRESPONSE']._serialized_start=2319
-  _globals['_EXPORTRESPONSE']._serialized_end=2396
-  _globals['_PARTIALSUCCESS']._serialized_start=2398
-  _globals['_PARTIALSUCCESS']._serialized_end=2464
-  _globals['_STATUS']._serialized_start=2466
-  _globals['_STATUS']._serialized_end=2505
+  _globals['_SAMPLE']._serialized_start=951
+  _globals['_SAMPLE']._serialized_end=1073
+  _globals['_DICTIONARY']._serialized_start=1076
+  _globals['_DICTIONARY']._serialized_end=1426
+  _globals['_MAPPING']._serialized_start=1429
+  _globals['_MAPPING']._serialized_end=1557
+  _globals['_LOCATION']._serialized_start=1559
+  _globals['_LOCATION']._serialized_end=1677
+  _globals['_LINE']._serialized_start=1679
+  _globals['_LINE']._serialized_end=1739
+  _globals['_FUNCTION']._serialized_start=1741
+  _globals['_FUNCTION']._serialized_end=1851
+  _globals['_LINK']._serialized_start=1853
+  _globals['_LINK']._serialized_end=1894
+  _globals['_STACK']._serialized_start=1896
+  _globals['_STACK']._serialized_end=1929
+  _globals['_KEYVALUE']._serialized_start=1931
+  _globals['_KEYVALUE']._serialized_end=2021
+  _globals['_KEYVALUEANDUNIT']._serialized_start=2023
+  _globals['_KEYVALUEANDUNIT']._serialized_end=2130
+  _globals['_ANYVALUE']._serialized_start=2133
+  _globals['_ANYVALUE']._serialized_end=2331
+  _globals['_ARRAYVALUE']._serialized_start=2333
+  _globals['_ARRAYVALUE']._serialized_end=2391
+  _globals['_EXPORTRESPONSE']._serialized_start=2393
+  _globals['_EXPORTRESPONSE']._serialized_end=2470
+  _globals['_PARTIALSUCCESS']._serialized_start=2472
+  _globals['_PARTIALSUCCESS']._serialized_end=2538
+  _globals['_STATUS']._serialized_start=2540
+  _globals['_STATUS']._serialized_end=2579
 # @@protoc_insertion_point(module_scope)

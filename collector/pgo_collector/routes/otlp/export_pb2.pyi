@@ -77,34 +77,36 @@ class ValueType(_message.Message):
     def __init__(self, type_strindex: _Optional[int] = ..., unit_strindex: _Optional[int] = ...) -> None: ...
 
 class Sample(_message.Message):
-    __slots__ = ("stack_index", "attribute_indices", "attribute_indices_before", "values", "timestamps_unix_nano")
+    __slots__ = ("stack_index", "attribute_indices", "link_index", "values", "timestamps_unix_nano")
     STACK_INDEX_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTE_INDICES_FIELD_NUMBER: _ClassVar[int]
-    ATTRIBUTE_INDICES_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LINK_INDEX_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMPS_UNIX_NANO_FIELD_NUMBER: _ClassVar[int]
     stack_index: int
     attribute_indices: _containers.RepeatedScalarFieldContainer[int]
-    attribute_indices_before: _containers.RepeatedScalarFieldContainer[int]
+    link_index: int
     values: _containers.RepeatedScalarFieldContainer[int]
     timestamps_unix_nano: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, stack_index: _Optional[int] = ..., attribute_indices: _Optional[_Iterable[int]] = ..., attribute_indices_before: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[int]] = ..., timestamps_unix_nano: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, stack_index: _Optional[int] = ..., attribute_indices: _Optional[_Iterable[int]] = ..., link_index: _Optional[int] = ..., values: _Optional[_Iterable[int]] = ..., timestamps_unix_nano: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Dictionary(_message.Message):
-    __slots__ = ("mapping_table", "location_table", "function_table", "string_table", "attribute_table", "stack_table")
+    __slots__ = ("mapping_table", "location_table", "function_table", "link_table", "string_table", "attribute_table", "stack_table")
     MAPPING_TABLE_FIELD_NUMBER: _ClassVar[int]
     LOCATION_TABLE_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_TABLE_FIELD_NUMBER: _ClassVar[int]
+    LINK_TABLE_FIELD_NUMBER: _ClassVar[int]
     STRING_TABLE_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTE_TABLE_FIELD_NUMBER: _ClassVar[int]
     STACK_TABLE_FIELD_NUMBER: _ClassVar[int]
     mapping_table: _containers.RepeatedCompositeFieldContainer[Mapping]
     location_table: _containers.RepeatedCompositeFieldContainer[Location]
     function_table: _containers.RepeatedCompositeFieldContainer[Function]
+    link_table: _containers.RepeatedCompositeFieldContainer[Link]
     string_table: _containers.RepeatedScalarFieldContainer[str]
     attribute_table: _containers.RepeatedCompositeFieldContainer[KeyValueAndUnit]
     stack_table: _containers.RepeatedCompositeFieldContainer[Stack]
-    def __init__(self, mapping_table: _Optional[_Iterable[_Union[Mapping, _Mapping]]] = ..., location_table: _Optional[_Iterable[_Union[Location, _Mapping]]] = ..., function_table: _Optional[_Iterable[_Union[Function, _Mapping]]] = ..., string_table: _Optional[_Iterable[str]] = ..., attribute_table: _Optional[_Iterable[_Union[KeyValueAndUnit, _Mapping]]] = ..., stack_table: _Optional[_Iterable[_Union[Stack, _Mapping]]] = ...) -> None: ...
+    def __init__(self, mapping_table: _Optional[_Iterable[_Union[Mapping, _Mapping]]] = ..., location_table: _Optional[_Iterable[_Union[Location, _Mapping]]] = ..., function_table: _Optional[_Iterable[_Union[Function, _Mapping]]] = ..., link_table: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., string_table: _Optional[_Iterable[str]] = ..., attribute_table: _Optional[_Iterable[_Union[KeyValueAndUnit, _Mapping]]] = ..., stack_table: _Optional[_Iterable[_Union[Stack, _Mapping]]] = ...) -> None: ...
 
 class Mapping(_message.Message):
     __slots__ = ("memory_start", "memory_limit", "file_offset", "filename_strindex", "attribute_indices")
@@ -153,6 +155,14 @@ class Function(_message.Message):
     filename_strindex: int
     start_line: int
     def __init__(self, name_strindex: _Optional[int] = ..., system_name_strindex: _Optional[int] = ..., filename_strindex: _Optional[int] = ..., start_line: _Optional[int] = ...) -> None: ...
+
+class Link(_message.Message):
+    __slots__ = ("trace_id", "span_id")
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    SPAN_ID_FIELD_NUMBER: _ClassVar[int]
+    trace_id: bytes
+    span_id: bytes
+    def __init__(self, trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ...) -> None: ...
 
 class Stack(_message.Message):
     __slots__ = ("location_indices",)

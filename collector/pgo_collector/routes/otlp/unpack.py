@@ -6,7 +6,9 @@ hundred; the engine reads them from the wire.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -312,10 +314,20 @@ def _from_json(text: bytes, options: ExportOptions, most: int) -> bytes:
         if any("sample" in profile for profile in profiles):
             raise PushInvalid(f"this is OTLP of version 1.7 or before; {READ}")
         request = json_format.ParseDict(parsed, otlp.ExportRequest(), ignore_unknown_fields=True)
+        for link in request.dictionary.link_table:
+            link.trace_id, link.span_id = _id_of(link.trace_id, 16), _id_of(link.span_id, 8)
         return request.SerializeToString()
     except NOT_JSON as error:
         reason = str(error).encode(errors="backslashreplace").decode()  # it may quote half a surrogate pair
         raise PushInvalid(f"the body isn't {_NAME} as JSON: {reason}") from error
+
+
+def _id_of(read: bytes, size: int) -> bytes:
+    """Return an id of `size` bytes: JSON of OTLP has it as hex, which was read as base64, as bytes are."""
+    with suppress(ValueError):
+        if len(read) == 3 * size // 2:
+            return bytes.fromhex(b64encode(read).decode())
+    return read
 
 
 def _listed(message: dict[str, Any], *names: str) -> Iterator[dict[str, Any]]:

@@ -6,27 +6,37 @@ Nothing found is an empty answer. A key sees the services that it is for, and no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import filterfalse
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import Message
+from pprof_merge.merging import RequestIds
 from pprof_proto.profile_pb2 import Profile
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.sample_types import WriteProfile
+from pgo_collector.engine.sample_types import ExemplarKind, WriteProfile
 from pgo_collector.errors import NotOffered, ParameterInvalid
 from pgo_collector.http.auth import context_of, require_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.routing import Routes
+from pgo_collector.model.ids import DIGITS, SPAN_DIGITS, Ids, parse_ids
 from pgo_collector.model.series import SERVICE_NAME, Scope, is_hidden
 from pgo_collector.queries.grafana.matching import Match, Series, Span, check_labels
 from pgo_collector.queries.grafana.profile_types import TYPE_LABELS, ProfileType
 from pgo_collector.queries.grafana.profiles import Profiles, Query
-from pgo_collector.queries.grafana.reading import Grouping, GroupLabels, Points, Reading, Steps
+from pgo_collector.queries.grafana.reading import (
+    Grouping,
+    GroupLabels,
+    PointExemplar,
+    Points,
+    Reading,
+    Steps,
+)
 from pgo_collector.queries.grafana.selector import OTHER_SERVICE_NAME, parse_selectors
 from pgo_collector.routes.push.connect import Messages, is_json, post_call, written, written_answer
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
@@ -70,6 +80,10 @@ def querier_routes(profiles: Profiles, reading: Reading, read: Messages, keys: K
     serve_written(
         "SelectMergeStacktraces", "Return a flame graph", messages.SelectMergeStacktracesRequest,
         reader.stacktraces,
+    )  # fmt: skip
+    serve_written(
+        "SelectMergeSpanProfile", "Return a flame graph of spans", messages.SelectMergeSpanProfileRequest,
+        reader.span_profile,
     )  # fmt: skip
     serve_written("Diff", "Return a flame graph that compares two", messages.DiffRequest, reader.diff)
     serve_written(
@@ -175,6 +189,7 @@ class _Reader:
             steps=Steps.of(asked.start, asked.end, asked.step),
             is_mean=asked.aggregation == messages.TIME_SERIES_AGGREGATION_TYPE_AVERAGE,
             most=max(asked.limit, 0),
+            exemplars=_exemplars_of(asked),
         )
         found = await self._reading.series(_scope_of(request), _query_of(asked), grouping)
         return await asyncio.to_thread(_series_message, found)
@@ -182,7 +197,6 @@ class _Reader:
     async def stacktraces(self, request: Request, asked: messages.SelectMergeStacktracesRequest) -> bytes:
         """Return the flame graph of one profile type, or its profile."""
         as_json = is_json(request)
-        _check_ids(asked.profile_id_selector, asked.trace_id_selector, asked.span_selector)
         if asked.format == messages.PROFILE_FORMAT_PPROF:
             write = partial(pprof_message, as_json)
             profile = await self._profile(request, asked, write)
@@ -200,12 +214,25 @@ class _Reader:
         nodes = self._reading.nodes(asked.max_nodes)
         return await self._reading.flame_graph(_scope_of(request), [query], nodes, draw)
 
+    async def span_profile(self, request: Request, asked: messages.SelectMergeSpanProfileRequest) -> bytes:
+        """Return the flame graph of spans, as a tree if that is asked for."""
+        is_tree = asked.format == messages.PROFILE_FORMAT_TREE
+        of_spans = messages.SelectMergeStacktracesRequest(
+            profile_typeID=asked.profile_typeID,
+            label_selector=asked.label_selector,
+            start=asked.start,
+            end=asked.end,
+            max_nodes=asked.max_nodes,
+            format=messages.PROFILE_FORMAT_TREE if is_tree else messages.PROFILE_FORMAT_FLAMEGRAPH,
+            span_selector=asked.span_selector,
+        )
+        return await self.stacktraces(request, of_spans)
+
     async def diff(self, request: Request, asked: messages.DiffRequest) -> bytes:
         """Return the flame graph of two selections of one profile type, side by side."""
-        sides = []
-        for side in (asked.left, asked.right):
-            _check_ids(side.profile_id_selector, side.trace_id_selector, side.span_selector)
-            sides.append(_below_calls(_query_of(side), side.stack_trace_selector))
+        sides = [
+            _below_calls(_query_of(side), side.stack_trace_selector) for side in (asked.left, asked.right)
+        ]
         if sides[0].type != sides[1].type:
             raise ParameterInvalid("right: give the profile type of left")
         nodes = self._reading.nodes(max(asked.left.max_nodes, asked.right.max_nodes))
@@ -215,7 +242,6 @@ class _Reader:
     async def profile(self, request: Request, asked: messages.SelectMergeProfileRequest) -> bytes:
         """Return the profile of one profile type."""
         as_json = is_json(request)
-        _check_ids(asked.profile_id_selector, asked.trace_id_selector)
         profile = await self._profile(request, asked, partial(profile_message, as_json))
         return written(Profile(), as_json) if profile is None else profile
 
@@ -246,13 +272,38 @@ def _query_of(
     | messages.SelectMergeProfileRequest
     | messages.SelectSeriesRequest,
 ) -> Query:
-    return Query.of(asked.profile_typeID, asked.label_selector, asked.start, asked.end)
+    query = Query.of(asked.profile_typeID, asked.label_selector, asked.start, asked.end)
+    return query if isinstance(asked, messages.SelectSeriesRequest) else replace(query, ids=_ids_of(asked))
 
 
-def _check_ids(*selectors: Sequence[str]) -> None:
-    """Refuse to select profiles by ids, which aren't stored: all would be a wrong answer."""
-    if any(selectors):
-        raise ParameterInvalid("profiles, traces and spans can't be selected by their ids; use labels")
+def _ids_of(asked: messages.SelectMergeStacktracesRequest | messages.SelectMergeProfileRequest) -> Ids:
+    """Return the ids that a call selects by. Raises ParameterInvalid."""
+    profiles, traces, spans = (
+        parse_ids(name, getattr(asked, name, ()), digits)
+        for name, digits in (
+            ("profile_id_selector", DIGITS),
+            ("trace_id_selector", DIGITS),
+            ("span_selector", SPAN_DIGITS),
+        )
+    )
+    return Ids(profiles, RequestIds(traces, spans))
+
+
+_EXEMPLARS: Mapping[int, ExemplarKind] = MappingProxyType(
+    {
+        messages.EXEMPLAR_TYPE_UNSPECIFIED: "",
+        messages.EXEMPLAR_TYPE_NONE: "",
+        messages.EXEMPLAR_TYPE_INDIVIDUAL: "profile",
+        messages.EXEMPLAR_TYPE_SPAN: "span",
+    }
+)
+
+
+def _exemplars_of(asked: messages.SelectSeriesRequest) -> ExemplarKind:
+    """Return the kind of exemplars that a call asks for. Raises ParameterInvalid."""
+    if asked.exemplar_type not in _EXEMPLARS:
+        raise ParameterInvalid(f"exemplar_type: {asked.exemplar_type} is unknown; give INDIVIDUAL or SPAN")
+    return _EXEMPLARS[asked.exemplar_type]
 
 
 def _below_calls(query: Query, selector: messages.StackTraceSelector) -> Query:
@@ -264,12 +315,34 @@ def _series_message(found: list[tuple[GroupLabels, Points]]) -> messages.SelectS
     return messages.SelectSeriesResponse(
         series=[
             messages.Series(
-                labels=[messages.LabelPair(name=name, value=value) for name, value in labels],
-                points=[messages.Point(value=value, timestamp=time) for time, value in points],
+                labels=_pairs(labels),
+                points=[
+                    messages.Point(
+                        value=point.value,
+                        timestamp=point.time,
+                        exemplars=[] if point.exemplar is None else [_exemplar_message(point.exemplar)],
+                    )
+                    for point in points
+                ],
             )
             for labels, points in found
         ]
     )
+
+
+def _exemplar_message(found: PointExemplar) -> messages.Exemplar:
+    return messages.Exemplar(
+        timestamp=found.time,
+        profile_id=found.profile,
+        span_id=found.span,
+        trace_id=found.trace,
+        value=found.value,
+        labels=_pairs(found.labels),
+    )
+
+
+def _pairs(labels: GroupLabels) -> list[messages.LabelPair]:
+    return [messages.LabelPair(name=name, value=value) for name, value in labels]
 
 
 def _distinct(field: str, asked: Iterable[str]) -> list[str]:

@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,pgo_collector/routes/pyroscope/querier.proto\x12\nquerier.v1\"{\n\x0bProfileType\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bsample_type\x18\x04 \x01(\t\x12\x13\n\x0bsample_unit\x18\x05 \x01(\t\x12\x13\n\x0bperiod_type\x18\x06 \x01(\t\x12\x13\n\x0bperiod_unit\x18\x07 \x01(\t\"(\n\tLabelPair\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"/\n\x06Labels\x12%\n\x06labels\x18\x01 \x03(\x0b\x32\x15.querier.v1.LabelPair\"1\n\x13ProfileTypesRequest\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\"F\n\x14ProfileTypesResponse\x12.\n\rprofile_types\x18\x01 \x03(\x0b\x32\x17.querier.v1.ProfileType\"A\n\x11LabelNamesRequest\x12\x10\n\x08matchers\x18\x01 \x03(\t\x12\r\n\x05start\x18\x02 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x03\"#\n\x12LabelNamesResponse\x12\r\n\x05names\x18\x01 \x03(\t\"P\n\x12LabelValuesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08matchers\x18\x02 \x03(\t\x12\r\n\x05start\x18\x03 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\"$\n\x13LabelValuesResponse\x12\r\n\x05names\x18\x01 \x03(\t\"R\n\rSeriesRequest\x12\x10\n\x08matchers\x18\x01 \x03(\t\x12\x13\n\x0blabel_names\x18\x02 \x03(\t\x12\r\n\x05start\x18\x03 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\"8\n\x0eSeriesResponse\x12&\n\nlabels_set\x18\x02 \x03(\x0b\x32\x12.querier.v1.Labels\"\x18\n\x16GetProfileStatsRequest\"j\n\x17GetProfileStatsResponse\x12\x15\n\rdata_ingested\x18\x01 \x01(\x08\x12\x1b\n\x13oldest_profile_time\x18\x02 \x01(\x03\x12\x1b\n\x13newest_profile_time\x18\x03 \x01(\x03\":\n\x05GoPGO\x12\x16\n\x0ekeep_locations\x18\x01 \x01(\r\x12\x19\n\x11\x61ggregate_callees\x18\x02 \x01(\x08\"\x18\n\x08Location\x12\x0c\n\x04name\x18\x01 \x01(\t\"`\n\x12StackTraceSelector\x12\'\n\tcall_site\x18\x01 \x03(\x0b\x32\x14.querier.v1.Location\x12!\n\x06go_pgo\x18\x02 \x01(\x0b\x32\x11.querier.v1.GoPGO\"\xb6\x02\n\x1dSelectMergeStacktracesRequest\x12\x16\n\x0eprofile_typeID\x18\x01 \x01(\t\x12\x16\n\x0elabel_selector\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\x12\x11\n\tmax_nodes\x18\x05 \x01(\x03\x12)\n\x06\x66ormat\x18\x06 \x01(\x0e\x32\x19.querier.v1.ProfileFormat\x12<\n\x14stack_trace_selector\x18\x07 \x01(\x0b\x32\x1e.querier.v1.StackTraceSelector\x12\x1b\n\x13profile_id_selector\x18\x08 \x03(\t\x12\x19\n\x11trace_id_selector\x18\n \x03(\t\x12\x15\n\rspan_selector\x18\x0b \x03(\t\"\x90\x01\n\x1eSelectMergeStacktracesResponse\x12*\n\nflamegraph\x18\x01 \x01(\x0b\x32\x16.querier.v1.FlameGraph\x12\x0c\n\x04tree\x18\x02 \x01(\x0c\x12\x0b\n\x03\x64ot\x18\x03 \x01(\t\x12\'\n\x05pprof\x18\x05 \x01(\x0b\x32\x18.querier.v1.PprofProfile\"\x80\x01\n\x0b\x44iffRequest\x12\x37\n\x04left\x18\x01 \x01(\x0b\x32).querier.v1.SelectMergeStacktracesRequest\x12\x38\n\x05right\x18\x02 \x01(\x0b\x32).querier.v1.SelectMergeStacktracesRequest\">\n\x0c\x44iffResponse\x12.\n\nflamegraph\x18\x01 \x01(\x0b\x32\x1a.querier.v1.FlameGraphDiff\"\x8a\x01\n\x0e\x46lameGraphDiff\x12\r\n\x05names\x18\x01 \x03(\t\x12!\n\x06levels\x18\x02 \x03(\x0b\x32\x11.querier.v1.Level\x12\r\n\x05total\x18\x03 \x01(\x03\x12\x10\n\x08max_self\x18\x04 \x01(\x03\x12\x11\n\tleftTicks\x18\x05 \x01(\x03\x12\x12\n\nrightTicks\x18\x06 \x01(\x03\"\x1f\n\x0cPprofProfile\x12\x0f\n\x07profile\x18\x01 \x01(\x0c\"_\n\nFlameGraph\x12\r\n\x05names\x18\x01 \x03(\t\x12!\n\x06levels\x18\x02 \x03(\x0b\x32\x11.querier.v1.Level\x12\r\n\x05total\x18\x03 \x01(\x03\x12\x10\n\x08max_self\x18\x04 \x01(\x03\"\x17\n\x05Level\x12\x0e\n\x06values\x18\x01 \x03(\x03\"\xdd\x01\n\x19SelectMergeProfileRequest\x12\x16\n\x0eprofile_typeID\x18\x01 \x01(\t\x12\x16\n\x0elabel_selector\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\x12<\n\x14stack_trace_selector\x18\x06 \x01(\x0b\x32\x1e.querier.v1.StackTraceSelector\x12\x1b\n\x13profile_id_selector\x18\x07 \x03(\t\x12\x19\n\x11trace_id_selector\x18\x08 \x03(\t\"\x8a\x02\n\x13SelectSeriesRequest\x12\x16\n\x0eprofile_typeID\x18\x01 \x01(\t\x12\x16\n\x0elabel_selector\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\x12\x10\n\x08group_by\x18\x05 \x03(\t\x12\x0c\n\x04step\x18\x06 \x01(\x01\x12:\n\x0b\x61ggregation\x18\x07 \x01(\x0e\x32%.querier.v1.TimeSeriesAggregationType\x12<\n\x14stack_trace_selector\x18\x08 \x01(\x0b\x32\x1e.querier.v1.StackTraceSelector\x12\r\n\x05limit\x18\t \x01(\x03\":\n\x14SelectSeriesResponse\x12\"\n\x06series\x18\x01 \x03(\x0b\x32\x12.querier.v1.Series\"R\n\x06Series\x12%\n\x06labels\x18\x01 \x03(\x0b\x32\x15.querier.v1.LabelPair\x12!\n\x06points\x18\x02 \x03(\x0b\x32\x11.querier.v1.Point\")\n\x05Point\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\ttimestamp\x18\x02 \x01(\x03*\x99\x01\n\rProfileFormat\x12\x1e\n\x1aPROFILE_FORMAT_UNSPECIFIED\x10\x00\x12\x1d\n\x19PROFILE_FORMAT_FLAMEGRAPH\x10\x01\x12\x17\n\x13PROFILE_FORMAT_TREE\x10\x02\x12\x16\n\x12PROFILE_FORMAT_DOT\x10\x03\x12\x18\n\x14PROFILE_FORMAT_PPROF\x10\x04*k\n\x19TimeSeriesAggregationType\x12$\n TIME_SERIES_AGGREGATION_TYPE_SUM\x10\x00\x12(\n$TIME_SERIES_AGGREGATION_TYPE_AVERAGE\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,pgo_collector/routes/pyroscope/querier.proto\x12\nquerier.v1\"{\n\x0bProfileType\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bsample_type\x18\x04 \x01(\t\x12\x13\n\x0bsample_unit\x18\x05 \x01(\t\x12\x13\n\x0bperiod_type\x18\x06 \x01(\t\x12\x13\n\x0bperiod_unit\x18\x07 \x01(\t\"(\n\tLabelPair\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"/\n\x06Labels\x12%\n\x06labels\x18\x01 \x03(\x0b\x32\x15.querier.v1.LabelPair\"1\n\x13ProfileTypesRequest\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\"F\n\x14ProfileTypesResponse\x12.\n\rprofile_types\x18\x01 \x03(\x0b\x32\x17.querier.v1.ProfileType\"A\n\x11LabelNamesRequest\x12\x10\n\x08matchers\x18\x01 \x03(\t\x12\r\n\x05start\x18\x02 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x03\"#\n\x12LabelNamesResponse\x12\r\n\x05names\x18\x01 \x03(\t\"P\n\x12LabelValuesRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08matchers\x18\x02 \x03(\t\x12\r\n\x05start\x18\x03 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\"$\n\x13LabelValuesResponse\x12\r\n\x05names\x18\x01 \x03(\t\"R\n\rSeriesRequest\x12\x10\n\x08matchers\x18\x01 \x03(\t\x12\x13\n\x0blabel_names\x18\x02 \x03(\t\x12\r\n\x05start\x18\x03 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\"8\n\x0eSeriesResponse\x12&\n\nlabels_set\x18\x02 \x03(\x0b\x32\x12.querier.v1.Labels\"\x18\n\x16GetProfileStatsRequest\"j\n\x17GetProfileStatsResponse\x12\x15\n\rdata_ingested\x18\x01 \x01(\x08\x12\x1b\n\x13oldest_profile_time\x18\x02 \x01(\x03\x12\x1b\n\x13newest_profile_time\x18\x03 \x01(\x03\":\n\x05GoPGO\x12\x16\n\x0ekeep_locations\x18\x01 \x01(\r\x12\x19\n\x11\x61ggregate_callees\x18\x02 \x01(\x08\"\x18\n\x08Location\x12\x0c\n\x04name\x18\x01 \x01(\t\"`\n\x12StackTraceSelector\x12\'\n\tcall_site\x18\x01 \x03(\x0b\x32\x14.querier.v1.Location\x12!\n\x06go_pgo\x18\x02 \x01(\x0b\x32\x11.querier.v1.GoPGO\"\xb6\x02\n\x1dSelectMergeStacktracesRequest\x12\x16\n\x0eprofile_typeID\x18\x01 \x01(\t\x12\x16\n\x0elabel_selector\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\x12\x11\n\tmax_nodes\x18\x05 \x01(\x03\x12)\n\x06\x66ormat\x18\x06 \x01(\x0e\x32\x19.querier.v1.ProfileFormat\x12<\n\x14stack_trace_selector\x18\x07 \x01(\x0b\x32\x1e.querier.v1.StackTraceSelector\x12\x1b\n\x13profile_id_selector\x18\x08 \x03(\t\x12\x19\n\x11trace_id_selector\x18\n \x03(\t\x12\x15\n\rspan_selector\x18\x0b \x03(\t\"\x90\x01\n\x1eSelectMergeStacktracesResponse\x12*\n\nflamegraph\x18\x01 \x01(\x0b\x32\x16.querier.v1.FlameGraph\x12\x0c\n\x04tree\x18\x02 \x01(\x0c\x12\x0b\n\x03\x64ot\x18\x03 \x01(\t\x12\'\n\x05pprof\x18\x05 \x01(\x0b\x32\x18.querier.v1.PprofProfile\"\xc0\x01\n\x1dSelectMergeSpanProfileRequest\x12\x16\n\x0eprofile_typeID\x18\x01 \x01(\t\x12\x16\n\x0elabel_selector\x18\x02 \x01(\t\x12\x15\n\rspan_selector\x18\x03 \x03(\t\x12\r\n\x05start\x18\x04 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x05 \x01(\x03\x12\x11\n\tmax_nodes\x18\x06 \x01(\x03\x12)\n\x06\x66ormat\x18\x07 \x01(\x0e\x32\x19.querier.v1.ProfileFormat\"\x80\x01\n\x0b\x44iffRequest\x12\x37\n\x04left\x18\x01 \x01(\x0b\x32).querier.v1.SelectMergeStacktracesRequest\x12\x38\n\x05right\x18\x02 \x01(\x0b\x32).querier.v1.SelectMergeStacktracesRequest\">\n\x0c\x44iffResponse\x12.\n\nflamegraph\x18\x01 \x01(\x0b\x32\x1a.querier.v1.FlameGraphDiff\"\x8a\x01\n\x0e\x46lameGraphDiff\x12\r\n\x05names\x18\x01 \x03(\t\x12!\n\x06levels\x18\x02 \x03(\x0b\x32\x11.querier.v1.Level\x12\r\n\x05total\x18\x03 \x01(\x03\x12\x10\n\x08max_self\x18\x04 \x01(\x03\x12\x11\n\tleftTicks\x18\x05 \x01(\x03\x12\x12\n\nrightTicks\x18\x06 \x01(\x03\"\x1f\n\x0cPprofProfile\x12\x0f\n\x07profile\x18\x01 \x01(\x0c\"_\n\nFlameGraph\x12\r\n\x05names\x18\x01 \x03(\t\x12!\n\x06levels\x18\x02 \x03(\x0b\x32\x11.querier.v1.Level\x12\r\n\x05total\x18\x03 \x01(\x03\x12\x10\n\x08max_self\x18\x04 \x01(\x03\"\x17\n\x05Level\x12\x0e\n\x06values\x18\x01 \x03(\x03\"\xdd\x01\n\x19SelectMergeProfileRequest\x12\x16\n\x0eprofile_typeID\x18\x01 \x01(\t\x12\x16\n\x0elabel_selector\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\x12<\n\x14stack_trace_selector\x18\x06 \x01(\x0b\x32\x1e.querier.v1.StackTraceSelector\x12\x1b\n\x13profile_id_selector\x18\x07 \x03(\t\x12\x19\n\x11trace_id_selector\x18\x08 \x03(\t\"\xbb\x02\n\x13SelectSeriesRequest\x12\x16\n\x0eprofile_typeID\x18\x01 \x01(\t\x12\x16\n\x0elabel_selector\x18\x02 \x01(\t\x12\r\n\x05start\x18\x03 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x04 \x01(\x03\x12\x10\n\x08group_by\x18\x05 \x03(\t\x12\x0c\n\x04step\x18\x06 \x01(\x01\x12:\n\x0b\x61ggregation\x18\x07 \x01(\x0e\x32%.querier.v1.TimeSeriesAggregationType\x12<\n\x14stack_trace_selector\x18\x08 \x01(\x0b\x32\x1e.querier.v1.StackTraceSelector\x12\r\n\x05limit\x18\t \x01(\x03\x12/\n\rexemplar_type\x18\n \x01(\x0e\x32\x18.querier.v1.ExemplarType\":\n\x14SelectSeriesResponse\x12\"\n\x06series\x18\x01 \x03(\x0b\x32\x12.querier.v1.Series\"R\n\x06Series\x12%\n\x06labels\x18\x01 \x03(\x0b\x32\x15.querier.v1.LabelPair\x12!\n\x06points\x18\x02 \x03(\x0b\x32\x11.querier.v1.Point\"R\n\x05Point\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\ttimestamp\x18\x02 \x01(\x03\x12\'\n\texemplars\x18\x04 \x03(\x0b\x32\x14.querier.v1.Exemplar\"\x8a\x01\n\x08\x45xemplar\x12\x11\n\ttimestamp\x18\x01 \x01(\x03\x12\x12\n\nprofile_id\x18\x02 \x01(\t\x12\x0f\n\x07span_id\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\x03\x12%\n\x06labels\x18\x05 \x03(\x0b\x32\x15.querier.v1.LabelPair\x12\x10\n\x08trace_id\x18\x06 \x01(\t*\x99\x01\n\rProfileFormat\x12\x1e\n\x1aPROFILE_FORMAT_UNSPECIFIED\x10\x00\x12\x1d\n\x19PROFILE_FORMAT_FLAMEGRAPH\x10\x01\x12\x17\n\x13PROFILE_FORMAT_TREE\x10\x02\x12\x16\n\x12PROFILE_FORMAT_DOT\x10\x03\x12\x18\n\x14PROFILE_FORMAT_PPROF\x10\x04*k\n\x19TimeSeriesAggregationType\x12$\n TIME_SERIES_AGGREGATION_TYPE_SUM\x10\x00\x12(\n$TIME_SERIES_AGGREGATION_TYPE_AVERAGE\x10\x01*{\n\x0c\x45xemplarType\x12\x1d\n\x19\x45XEMPLAR_TYPE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45XEMPLAR_TYPE_NONE\x10\x01\x12\x1c\n\x18\x45XEMPLAR_TYPE_INDIVIDUAL\x10\x02\x12\x16\n\x12\x45XEMPLAR_TYPE_SPAN\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pgo_collector.routes.pyroscope.querier_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PROFILEFORMAT']._serialized_start=2715
-  _globals['_PROFILEFORMAT']._serialized_end=2868
-  _globals['_TIMESERIESAGGREGATIONTYPE']._serialized_start=2870
-  _globals['_TIMESERIESAGGREGATIONTYPE']._serialized_end=2977
+  _globals['_PROFILEFORMAT']._serialized_start=3141
+  _globals['_PROFILEFORMAT']._serialized_end=3294
+  _globals['_TIMESERIESAGGREGATIONTYPE']._serialized_start=3296
+  _globals['_TIMESERIESAGGREGATIONTYPE']._serialized_end=3403
+  _globals['_EXEMPLARTYPE']._serialized_start=3405
+  _globals['_EXEMPLARTYPE']._serialized_end=3528
   _globals['_PROFILETYPE']._serialized_start=60
   _globals['_PROFILETYPE']._serialized_end=183
   _globals['_LABELPAIR']._serialized_start=185
@@ -71,26 +73,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SELECTMERGESTACKTRACESREQUEST']._serialized_end=1394
   _globals['_SELECTMERGESTACKTRACESRESPONSE']._serialized_start=1397
   _globals['_SELECTMERGESTACKTRACESRESPONSE']._serialized_end=1541
-  _globals['_DIFFREQUEST']._serialized_start=1544
-  _globals['_DIFFREQUEST']._serialized_end=1672
-  _globals['_DIFFRESPONSE']._serialized_start=1674
-  _globals['_DIFFRESPONSE']._serialized_end=1736
-  _globals['_FLAMEGRAPHDIFF']._serialized_start=1739
-  _globals['_FLAMEGRAPHDIFF']._serialized_end=1877
-  _globals['_PPROFPROFILE']._serialized_start=1879
-  _globals['_PPROFPROFILE']._serialized_end=1910
-  _globals['_FLAMEGRAPH']._serialized_start=1912
-  _globals['_FLAMEGRAPH']._serialized_end=2007
-  _globals['_LEVEL']._serialized_start=2009
-  _globals['_LEVEL']._serialized_end=2032
-  _globals['_SELECTMERGEPROFILEREQUEST']._serialized_start=2035
-  _globals['_SELECTMERGEPROFILEREQUEST']._serialized_end=2256
-  _globals['_SELECTSERIESREQUEST']._serialized_start=2259
-  _globals['_SELECTSERIESREQUEST']._serialized_end=2525
-  _globals['_SELECTSERIESRESPONSE']._serialized_start=2527
-  _globals['_SELECTSERIESRESPONSE']._serialized_end=2585
-  _globals['_SERIES']._serialized_start=2587
-  _globals['_SERIES']._serialized_end=2669
-  _globals['_POINT']._serialized_start=2671
-  _globals['_POINT']._serialized_end=2712
+  _globals['_SELECTMERGESPANPROFILEREQUEST']._serialized_start=1544
+  _globals['_SELECTMERGESPANPROFILEREQUEST']._serialized_end=1736
+  _globals['_DIFFREQUEST']._serialized_start=1739
+  _globals['_DIFFREQUEST']._serialized_end=1867
+  _globals['_DIFFRESPONSE']._serialized_start=1869
+  _globals['_DIFFRESPONSE']._serialized_end=1931
+  _globals['_FLAMEGRAPHDIFF']._serialized_start=1934
+  _globals['_FLAMEGRAPHDIFF']._serialized_end=2072
+  _globals['_PPROFPROFILE']._serialized_start=2074
+  _globals['_PPROFPROFILE']._serialized_end=2105
+  _globals['_FLAMEGRAPH']._serialized_start=2107
+  _globals['_FLAMEGRAPH']._serialized_end=2202
+  _globals['_LEVEL']._serialized_start=2204
+  _globals['_LEVEL']._serialized_end=2227
+  _globals['_SELECTMERGEPROFILEREQUEST']._serialized_start=2230
+  _globals['_SELECTMERGEPROFILEREQUEST']._serialized_end=2451
+  _globals['_SELECTSERIESREQUEST']._serialized_start=2454
+  _globals['_SELECTSERIESREQUEST']._serialized_end=2769
+  _globals['_SELECTSERIESRESPONSE']._serialized_start=2771
+  _globals['_SELECTSERIESRESPONSE']._serialized_end=2829
+  _globals['_SERIES']._serialized_start=2831
+  _globals['_SERIES']._serialized_end=2913
+  _globals['_POINT']._serialized_start=2915
+  _globals['_POINT']._serialized_end=2997
+  _globals['_EXEMPLAR']._serialized_start=3000
+  _globals['_EXEMPLAR']._serialized_end=3138
 # @@protoc_insertion_point(module_scope)

@@ -19,6 +19,13 @@ class TimeSeriesAggregationType(int, metaclass=_enum_type_wrapper.EnumTypeWrappe
     __slots__ = ()
     TIME_SERIES_AGGREGATION_TYPE_SUM: _ClassVar[TimeSeriesAggregationType]
     TIME_SERIES_AGGREGATION_TYPE_AVERAGE: _ClassVar[TimeSeriesAggregationType]
+
+class ExemplarType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXEMPLAR_TYPE_UNSPECIFIED: _ClassVar[ExemplarType]
+    EXEMPLAR_TYPE_NONE: _ClassVar[ExemplarType]
+    EXEMPLAR_TYPE_INDIVIDUAL: _ClassVar[ExemplarType]
+    EXEMPLAR_TYPE_SPAN: _ClassVar[ExemplarType]
 PROFILE_FORMAT_UNSPECIFIED: ProfileFormat
 PROFILE_FORMAT_FLAMEGRAPH: ProfileFormat
 PROFILE_FORMAT_TREE: ProfileFormat
@@ -26,6 +33,10 @@ PROFILE_FORMAT_DOT: ProfileFormat
 PROFILE_FORMAT_PPROF: ProfileFormat
 TIME_SERIES_AGGREGATION_TYPE_SUM: TimeSeriesAggregationType
 TIME_SERIES_AGGREGATION_TYPE_AVERAGE: TimeSeriesAggregationType
+EXEMPLAR_TYPE_UNSPECIFIED: ExemplarType
+EXEMPLAR_TYPE_NONE: ExemplarType
+EXEMPLAR_TYPE_INDIVIDUAL: ExemplarType
+EXEMPLAR_TYPE_SPAN: ExemplarType
 
 class ProfileType(_message.Message):
     __slots__ = ("ID", "name", "sample_type", "sample_unit", "period_type", "period_unit")
@@ -195,6 +206,24 @@ class SelectMergeStacktracesResponse(_message.Message):
     pprof: PprofProfile
     def __init__(self, flamegraph: _Optional[_Union[FlameGraph, _Mapping]] = ..., tree: _Optional[bytes] = ..., dot: _Optional[str] = ..., pprof: _Optional[_Union[PprofProfile, _Mapping]] = ...) -> None: ...
 
+class SelectMergeSpanProfileRequest(_message.Message):
+    __slots__ = ("profile_typeID", "label_selector", "span_selector", "start", "end", "max_nodes", "format")
+    PROFILE_TYPEID_FIELD_NUMBER: _ClassVar[int]
+    LABEL_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    SPAN_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MAX_NODES_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    profile_typeID: str
+    label_selector: str
+    span_selector: _containers.RepeatedScalarFieldContainer[str]
+    start: int
+    end: int
+    max_nodes: int
+    format: ProfileFormat
+    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., span_selector: _Optional[_Iterable[str]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., max_nodes: _Optional[int] = ..., format: _Optional[_Union[ProfileFormat, str]] = ...) -> None: ...
+
 class DiffRequest(_message.Message):
     __slots__ = ("left", "right")
     LEFT_FIELD_NUMBER: _ClassVar[int]
@@ -268,7 +297,7 @@ class SelectMergeProfileRequest(_message.Message):
     def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ..., profile_id_selector: _Optional[_Iterable[str]] = ..., trace_id_selector: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SelectSeriesRequest(_message.Message):
-    __slots__ = ("profile_typeID", "label_selector", "start", "end", "group_by", "step", "aggregation", "stack_trace_selector", "limit")
+    __slots__ = ("profile_typeID", "label_selector", "start", "end", "group_by", "step", "aggregation", "stack_trace_selector", "limit", "exemplar_type")
     PROFILE_TYPEID_FIELD_NUMBER: _ClassVar[int]
     LABEL_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -278,6 +307,7 @@ class SelectSeriesRequest(_message.Message):
     AGGREGATION_FIELD_NUMBER: _ClassVar[int]
     STACK_TRACE_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    EXEMPLAR_TYPE_FIELD_NUMBER: _ClassVar[int]
     profile_typeID: str
     label_selector: str
     start: int
@@ -287,7 +317,8 @@ class SelectSeriesRequest(_message.Message):
     aggregation: TimeSeriesAggregationType
     stack_trace_selector: StackTraceSelector
     limit: int
-    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., group_by: _Optional[_Iterable[str]] = ..., step: _Optional[float] = ..., aggregation: _Optional[_Union[TimeSeriesAggregationType, str]] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ..., limit: _Optional[int] = ...) -> None: ...
+    exemplar_type: ExemplarType
+    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., group_by: _Optional[_Iterable[str]] = ..., step: _Optional[float] = ..., aggregation: _Optional[_Union[TimeSeriesAggregationType, str]] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ..., limit: _Optional[int] = ..., exemplar_type: _Optional[_Union[ExemplarType, str]] = ...) -> None: ...
 
 class SelectSeriesResponse(_message.Message):
     __slots__ = ("series",)
@@ -304,9 +335,27 @@ class Series(_message.Message):
     def __init__(self, labels: _Optional[_Iterable[_Union[LabelPair, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ...) -> None: ...
 
 class Point(_message.Message):
-    __slots__ = ("value", "timestamp")
+    __slots__ = ("value", "timestamp", "exemplars")
     VALUE_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    EXEMPLARS_FIELD_NUMBER: _ClassVar[int]
     value: float
     timestamp: int
-    def __init__(self, value: _Optional[float] = ..., timestamp: _Optional[int] = ...) -> None: ...
+    exemplars: _containers.RepeatedCompositeFieldContainer[Exemplar]
+    def __init__(self, value: _Optional[float] = ..., timestamp: _Optional[int] = ..., exemplars: _Optional[_Iterable[_Union[Exemplar, _Mapping]]] = ...) -> None: ...
+
+class Exemplar(_message.Message):
+    __slots__ = ("timestamp", "profile_id", "span_id", "value", "labels", "trace_id")
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_ID_FIELD_NUMBER: _ClassVar[int]
+    SPAN_ID_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    timestamp: int
+    profile_id: str
+    span_id: str
+    value: int
+    labels: _containers.RepeatedCompositeFieldContainer[LabelPair]
+    trace_id: str
+    def __init__(self, timestamp: _Optional[int] = ..., profile_id: _Optional[str] = ..., span_id: _Optional[str] = ..., value: _Optional[int] = ..., labels: _Optional[_Iterable[_Union[LabelPair, _Mapping]]] = ..., trace_id: _Optional[str] = ...) -> None: ...

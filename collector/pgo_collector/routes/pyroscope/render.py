@@ -86,8 +86,8 @@ async def _timeline(reading: Reading, scope: Scope, query: Query) -> Timeline:
     samples = [0] * (-(-(end - begin) // (1000 * step)) + 1)
     steps = Steps(begin, end, 1000 * step)
     for _, points in await reading.series(scope, query, Grouping((), steps, is_dense=True)):
-        for time_ms, total in points:
-            samples[-(-(time_ms - begin) // (1000 * step))] += int(total)
+        for point in points:
+            samples[-(-(point.time - begin) // (1000 * step))] += int(point.value)
     return Timeline(begin // 1000, step, samples)
 
 
