@@ -77,6 +77,8 @@ _VALUES = {
     "ignore": "^gc$", "hide": "(a|b)*c", "trim_path": "/home/ci/build:/src",
     "format": "json", "weight": "instance", "half_life": "7d",
     "by": "function", "sort": "cum", "n": "10", "sample_type": "cpu", "function": "f1", "step": "day",
+    "profile_id": "7c9e6679-7425-40de-944b-e07fc1f90ae7", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+    "span_id": "00f067aa0ba902b7,53995c3f42cd8ad8",
     "recursion": "collapse", "group": "version", "search": "f(1|2)", "limit": "10", "errors": "true",
     "order": "slowest", "query": querying.CPU + '{service_name="shop",region=~"e.|us",pod!~"x+",zone!=""}',
     "leftQuery": querying.CPU + '{service_name="shop"}', "rightQuery": querying.CPU + '{region=~"e.|us"}',
@@ -106,7 +108,21 @@ _PAGES = (
     "/merge",
     "/flame.svg",
 )
-_OF_PAGES = ("type", "labels", "from", "to", "search", "focus", "ignore", "hide", "trim_path", "function")
+_OF_PAGES = (
+    "type",
+    "labels",
+    "profile_id",
+    "trace_id",
+    "span_id",
+    "from",
+    "to",
+    "search",
+    "focus",
+    "ignore",
+    "hide",
+    "trim_path",
+    "function",
+)
 
 
 def _pprof(content: bytes) -> Part:

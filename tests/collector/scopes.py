@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from math import inf
 from pathlib import Path
 from random import Random
@@ -90,7 +91,8 @@ NOT_ASKED: Mapping[str, str] = MappingProxyType(
 )
 _SELECTION = ("service", "type", "labels", "from", "to", "last")
 _OF_PAGES = (
-    *_SELECTION[1:], "n", "by", "sort", "search", "cursor", "choose", "find", "key", "value", "is", "page",
+    *_SELECTION[1:], "profile_id", "trace_id", "span_id",
+    "n", "by", "sort", "search", "cursor", "choose", "find", "key", "value", "is", "page",
     "sample_type", "focus", "base_service", "base_labels", "function", "package", "step", "group",
 )  # fmt: skip
 # Parameters that routes take without declaring them, by the beginning of the path.
@@ -116,16 +118,24 @@ class Profile(NamedTuple):
     function: str
     time: int
 
-    def store(self, server: Server) -> None:
-        """Submit it."""
+    @property
+    def body(self) -> bytes:
+        """Return the bare profile."""
         if self.type == _WAITS:
             waits = [delayed(f"{self.function};wait", len(self.labels) * MS, 4), delayed(self.function, MS)]
-            body = tracked(waits, time_nanos=self.time)
-        else:
-            kind = "cpu" if self.type in {"cpu", "process_cpu"} else self.type
-            body = profile_of(self.function, time_nanos=self.time, type_=kind)
+            return tracked(waits, time_nanos=self.time)
+        kind = "cpu" if self.type in {"cpu", "process_cpu"} else self.type
+        return profile_of(self.function, time_nanos=self.time, type_=kind)
+
+    @property
+    def id(self) -> str:
+        """Return the id by which it is selected."""
+        return sha256(self.body).hexdigest()[:32]
+
+    def store(self, server: Server) -> None:
+        """Submit it."""
         query = {"service": self.service, "type": self.type, "labels": self.labels}
-        answer = server.submit(body, query=query)
+        answer = server.submit(self.body, query=query)
         assert answer.status_code == 204, answer.text
 
 
@@ -421,6 +431,9 @@ _VALUES: Mapping[str, Callable[[Words, Random], str]] = {
     "leftQuery": _query,
     "rightQuery": _query,
     **dict.fromkeys(("until", "leftFrom", "leftUntil", "rightFrom", "rightUntil"), _time_ms),
+    "profile_id": lambda known, random: random.choice(("", known.any(random).id)),
+    "trace_id": lambda _, random: random.choice(("", "", OWN_TRACE)),
+    "span_id": lambda _, random: random.choice(("", "", OWN_TRACE[:16])),
     "max-nodes": lambda _, random: str(random.randrange(1, 50)),
     "group": lambda known, random: random.choice(_keys_and_values(known, random)[0]),
     "choose": lambda known, random: random.choice(_keys_and_values(known, random)[0]),
@@ -462,6 +475,9 @@ def _message(known: Words, random: Random) -> dict[str, Any]:
         message["labelNames"] = [*message["groupBy"], "__name__"]
     if random.randrange(2):
         message |= {"start": _time_ms(known, random), "end": str(known.now // 10**6 + 86_400_000)}
+    if not random.randrange(3):
+        message["profileIdSelector"] = [known.any(random).id for _ in range(3)]
+    message["exemplarType"] = random.choice(("EXEMPLAR_TYPE_NONE", "EXEMPLAR_TYPE_INDIVIDUAL"))
     if not random.randrange(6):
         message["stackTraceSelector"] = {"goPgo": {"keepLocations": 5}}
     return message

@@ -45,7 +45,7 @@ ANY_ID = Ids()
 
 
 def parse_ids(name: str, texts: Iterable[str], digits: int) -> tuple[str, ...]:
-    """Return the distinct ids of so many hex digits in some texts, sorted, in lower case.
+    """Return the distinct ids in some texts, each of `digits` hex digits, sorted, in lower case.
 
     One of 32 digits may be written as a UUID. `name` is that of the parameter. Raises ParameterInvalid.
     """

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.spans import Span
 from pgo_collector.traces.trace_store import FILE, TraceStore
 from pgo_collector.ui.headers import PAGES_POLICY
+from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.hostile_names import HOSTILE
+from tests.collector.queries.test_ids import SPANS, TRACES
 from tests.collector.recorded_traces import SUBMIT, hostile_trace, put_traces
 from tests.collector.ui.test_pages import assert_ours
 from tests.collector.visitor import Page, Visitor
+from tests.faults.stacks import SECOND, profile_of
 from tests.server import Server
 
 pytestmark = pytest.mark.any_store
@@ -78,6 +84,54 @@ def test_a_visitor_sees_the_traces_of_the_key(server: Server) -> None:
     stranger = Visitor(server, None)
     for path in ("/ui/traces", *paths):
         assert stranger.get(path).status_code == 303
+
+
+def test_a_trace_leads_to_the_samples_taken_meanwhile(tmp_path: Path) -> None:
+    """A link is there only if there are some; those with the trace's id come before others."""
+    with Server(tmp_path) as server:
+        server.merge_keys.write_text(f"{server.merge_key}\nkey-of-other service=o-*\n")
+        put_traces(server)
+        visitor, path = Visitor(server), f"/ui/traces/{SUBMIT}"
+        (listed,) = server.ask("/v1/traces", service="apisvc").json()["traces"]
+        begin = int(datetime.fromisoformat(listed["time"]).timestamp() * SECOND)
+
+        def samples() -> list[str]:
+            return [link for link in visitor.page(path).links() if link.startswith("/ui/services/apisvc?")]
+
+        # An hour before, after it, of another service, and of a type that shows no time.
+        for name, minutes, query in (
+            ("before", -90, {}),
+            ("after", 1, {}),
+            ("elsewhere", 0, {"service": "other"}),
+            ("delay", 0, {"type": "offcpu"}),
+        ):
+            profile = profile_of(
+                name, time_nanos=begin + minutes * 60 * SECOND, type_="delay" if "type" in query else "cpu"
+            )
+            assert server.submit(profile, query={"service": "apisvc", **query}).status_code == 204
+        assert samples() == []
+
+        def taken(seconds_before: float, trace: str) -> bytes:
+            """Return the profile with spans as one of this time, with a trace's id on the samples of one."""
+            profile = Profile.FromString(gzip.decompress(SPANS.read_bytes()))
+            profile.time_nanos = begin - int(seconds_before * SECOND)
+            at = [*profile.string_table].index(TRACES[0].encode())
+            profile.string_table[at] = trace.encode()
+            return profile.SerializeToString()
+
+        assert server.submit(taken(1, TRACES[0]), query={"service": "apisvc"}).status_code == 204
+        (link,) = samples()
+        assert "trace_id" not in link
+        assert "Samples taken meanwhile" in visitor.page(path).text
+        assert "1 profile" in visitor.page(link).text
+        assert server.submit(taken(0.5, SUBMIT), query={"service": "apisvc"}).status_code == 204
+        (link,) = samples()
+        assert f"trace_id={SUBMIT}" in link
+        assert "Samples of this trace" in visitor.page(path).text
+        assert f"Only trace {SUBMIT}" in visitor.page(link).text
+        # Traces of what is no service have none.
+        for at in range(len(HOSTILE)):
+            assert "Samples" not in visitor.page(f"/ui/traces/{hostile_trace(at)}").text
 
 
 @pytest.mark.parametrize("at", range(len(HOSTILE)))

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.http.auth import context_of
 from pgo_collector.http.routing import Routes, first_values
 from pgo_collector.http.traces import trace_query_of, visible_services
-from pgo_collector.traces.outlets import RequestTrace
+from pgo_collector.model.ids import ANY_ID
+from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import SERVICE_PATTERN
+from pgo_collector.model.times import format_time
+from pgo_collector.queries.meanwhile import samples_meanwhile
 from pgo_collector.traces.spans import PARTS
 from pgo_collector.traces.texts import printable
 from pgo_collector.traces.trees import Step, tree_of
-from pgo_collector.ui.links import query_of, site_of
+from pgo_collector.ui.links import path_of, query_of, site_of
 from pgo_collector.ui.pages.visitors import require_session
 from pgo_collector.ui.sources import Sources
 
@@ -24,6 +31,9 @@ _CHOICES = ("service", "order", "errors", "from", "to", "last", "limit")
 _MOST_STEPS = 1000
 _DEEPEST = 16
 _OTHER = "other"
+# A trace is mostly of one service. It may be of a pattern, or of several as one name.
+_MOST_SERVICES = 3
+_SERVICE = re.compile(SERVICE_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,12 @@ def traces_pages(sources: Sources) -> Routes:
         start = min(step.span.start for step in steps)
         whole = max(step.span.end for step in steps) - start
         rows = _rows(steps[:_MOST_STEPS], start, whole or 1)
+        services = [*dict.fromkeys(of.service for of in requests if of.service)]
+        scope = context_of(request).caller.scope
+        named = (each for each in services if _SERVICE.fullmatch(each) and scope.includes(each))
+        samples = await samples_meanwhile(
+            sources.fleet, sources.inventory, islice(named, _MOST_SERVICES), trace, (start, start + whole)
+        )
         return await sources.rendering.page(
             request,
             "trace.html",
@@ -85,7 +101,9 @@ def traces_pages(sources: Sources) -> Routes:
             whole=whole,
             dropped=sum(of.dropped for of in requests),
             parts=[part for part in (*PARTS, _OTHER) if any(row.part == part for row in rows)],
-            services=_services(requests),
+            services=sorted(map(printable, services)),
+            samples=None if samples is None else _link(site_of(request), samples),
+            are_labelled=samples is not None and samples.ids != ANY_ID,
             has_error=any(of.has_error for of in requests),
             root=f"{site_of(request)}/traces",
         )
@@ -93,8 +111,13 @@ def traces_pages(sources: Sources) -> Routes:
     return routes
 
 
-def _services(requests: Sequence[RequestTrace]) -> list[str]:
-    return sorted({printable(of.service) for of in requests if of.service})
+def _link(site: str, samples: Selection) -> str:
+    """Return a link to the flame graph of selected samples, of which there are some."""
+    begin, end = (format_time(nanos or 0) for nanos in (samples.begin, samples.end))
+    query = {"type": samples.type, "from": begin, "to": end}
+    if samples.ids.requests.traces:
+        query["trace_id"] = ",".join(samples.ids.requests.traces)
+    return path_of(site, samples.service, "") + query_of(query)
 
 
 def _rows(steps: Sequence[Step], start: int, whole: int) -> list[_Row]:
