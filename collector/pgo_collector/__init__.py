@@ -5,8 +5,8 @@ all others use. `catalog` says which blobs count, and `blobs` keeps their bytes;
 `starting` mends what a start finds there. `engine` is the work of the processes in `workers`. `submits` is
 the way of a profile to the disk, `merges` the way back; `releases` and `queries` build on them, `upkeep`,
 `hooks`, `debuginfod` and `backups` run beside them. `connections`, `http`, `routes` and `ui` answer requests,
-`metrics` and `traces` say what happened. `serve` puts everything together, `checks` tries whether it would
-work, and `command` is the command line.
+`metrics` and `traces` say what happened. `readers` reads the formats of other profilers. `serve` puts
+everything together, `checks` tries whether it would work, and `command` is the command line.
 
 Used everywhere: `settings`, `errors`, `logs`, `resources` (Linux's view of the machine), `background` (tasks
 that start again) and `reloaded_file` (files of keys).

@@ -17,7 +17,11 @@ Floors = Sequence[Mapping[str, str]]
 FLOORS: Mapping[str, Floors] = {
     "collector/pgo_collector": (
         {"errors": "one tree", "logs": "JSON lines", "resources": "limits, cgroup", "background": "tasks"},
-        {"model": "series, selection, blob names: plain values", "reloaded_file": "files of keys"},
+        {
+            "model": "series, selection, blob names: plain values",
+            "reloaded_file": "files of keys",
+            "readers": "of other formats",
+        },
         {"traces": "spans, gate, signatures, their store, and what is read of them"},
         {"blobs": "the bytes of profiles: a folder or a bucket"},
         {"catalog": "which blobs count", "engine": "what workers do", "settings": "one table"},

@@ -10,8 +10,8 @@ import pytest
 from pgo_collector.engine.pushes import PushedProfile
 from pgo_collector.engine.start_lines import Tables
 from pgo_collector.errors import LabelsInvalid
+from pgo_collector.readers.json_text import read_json
 from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export
-from pgo_collector.routes.push.connect import read_json
 from pgo_collector.routes.push.naming import Sender
 from pprof_merge import LimitExceeded, Limits
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pgo_collector.errors import NotPprof, PushInvalid
-from pgo_collector.routes.pyroscope.speedscope import read_speedscope
+from pgo_collector.readers.speedscope import read_speedscope
 from pprof_merge import LimitExceeded, Limits
 
 from tests.collector.pushing import ingest, stored

@@ -20,9 +20,9 @@ from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import LabelsInvalid, NotPprof, ParameterInvalid, PushInvalid
 from pgo_collector.http.forms import FormPart, form_parts
 from pgo_collector.http.selections import parse_time
+from pgo_collector.readers.compression import unframed
+from pgo_collector.readers.json_text import read_json
 from pgo_collector.routes.datadog.naming import ProfileName, go_profile, labels_of, profiles_in
-from pgo_collector.routes.push.compression import unframed
-from pgo_collector.routes.push.connect import read_json
 from pgo_collector.routes.push.naming import Sender, Target
 
 _MOST_PROFILES = "PGOF_MAX_INFLATED_BYTES or PGOF_PUSH_PROFILES"

@@ -24,14 +24,15 @@ from pgo_collector.engine.start_lines import Tables
 from pgo_collector.errors import LabelsInvalid, NotPprof, PushInvalid, Refusal
 from pgo_collector.model.profile_types import START_LINES
 from pgo_collector.model.series import Labels, Series, labels_of_pairs
+from pgo_collector.readers.compression import unframed
+from pgo_collector.readers.json_text import read_json
 from pgo_collector.routes.otlp import export_pb2 as otlp
 from pgo_collector.routes.otlp.convert import Converted, Origin, Reading, to_pprof
 from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of
 from pgo_collector.routes.otlp.joining import Known
 from pgo_collector.routes.otlp.naming import is_named, matches, name_of, target_of
 from pgo_collector.routes.otlp.versions import READ, is_before_1_10
-from pgo_collector.routes.push.compression import unframed
-from pgo_collector.routes.push.connect import NOT_JSON, most_values, read_json
+from pgo_collector.routes.push.connect import NOT_JSON, most_values
 from pgo_collector.routes.push.naming import Sender, Target
 
 # Attributes of all resources and scopes; and the bytes that a request may have for each attribute in its

@@ -10,8 +10,8 @@ from pprof_merge import Limits, MalformedProfile, inflate
 
 from pgo_collector.engine.pushes import Unpacked
 from pgo_collector.errors import LabelsInvalid, PushInvalid
+from pgo_collector.readers.compression import unframed
 from pgo_collector.routes.parca.parca_pb2 import RawProfileSeries, WriteRawRequest
-from pgo_collector.routes.push.compression import unframed
 from pgo_collector.routes.push.naming import UNKNOWN_SERVICE, Sender, Target
 from pgo_collector.routes.push.series import check_labels, check_series, unpack_series
 

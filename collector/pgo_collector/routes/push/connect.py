@@ -6,12 +6,11 @@ Pyroscope's and Parca's services are called by it; see connectrpc.com/docs/proto
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
@@ -32,6 +31,7 @@ from pgo_collector.errors import (
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.problems import Failure
 from pgo_collector.http.routing import Endpoint, Routes
+from pgo_collector.readers.json_text import read_json
 from pgo_collector.submits.body import BodyBound, BodyReader
 
 T = TypeVar("T", bound=Message)
@@ -47,9 +47,6 @@ _LIMITS = Limits(compressed_bytes=_LARGEST_BODY, inflated_bytes=64 << 10)
 # Values of a JSON text, which are converted one by one: so many in any, some more for each byte that the body
 # had before it was inflated, and the most; a query has few.
 _ANY_VALUES, _VALUES_OF_BYTE, _MOST_VALUES = 20_000, 3, 100_000
-_LONGEST_TEXT = 4 << 20
-# Bytes of the text that count as a value, too: json_format looks at each letter.
-_BYTES_OF_VALUE = 100
 _MOST_IN_QUERY = 5000
 # What json and json_format raise for what isn't the message.
 NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
@@ -98,20 +95,6 @@ def is_json(request: Request) -> bool:
 def most_values(size: int) -> int:
     """Return how many values the JSON of a push may have whose body has this many bytes, gzip or not."""
     return min(_ANY_VALUES + _VALUES_OF_BYTE * size, _MOST_VALUES)
-
-
-def read_json(text: bytes, most: int) -> Any:
-    """Return what a JSON text says. Raises what is in NOT_JSON, also for more than `most` values.
-
-    They are counted first, with the separators in strings, and one for each hundred bytes: an empty object
-    has two bytes, and takes a hundred times the memory. A long string takes ten times its own: an escape is
-    an object, too, and one letter may make four bytes of each byte.
-    """
-    if len(text) > _LONGEST_TEXT:
-        raise ValueError(f"it is longer than {_LONGEST_TEXT:,} bytes; send protobuf, or less")
-    if len(text) // _BYTES_OF_VALUE + sum(map(text.count, (b",", b"{", b"["))) > most:
-        raise ValueError(f"it has more than {most:,} values; send protobuf, or less")
-    return json.loads(text)
 
 
 class Messages:

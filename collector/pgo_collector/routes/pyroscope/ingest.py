@@ -20,9 +20,9 @@ from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import NotPprof, ParameterInvalid, PushInvalid
 from pgo_collector.http.forms import form_boundary, form_parts, is_form
 from pgo_collector.model.series import Series
-from pgo_collector.routes.push.connect import read_json
+from pgo_collector.readers.json_text import read_json
+from pgo_collector.readers.speedscope import read_speedscope
 from pgo_collector.routes.push.naming import Sender, Target, profile_name
-from pgo_collector.routes.pyroscope.speedscope import read_speedscope
 
 _NAME = re.compile(r"\s*(?P<app>[A-Za-z0-9_.\-/]+)\s*(?:\{(?P<labels>[^{}]*)\}\s*)?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9_.]+")

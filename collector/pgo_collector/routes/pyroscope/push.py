@@ -10,7 +10,8 @@ from pprof_merge import Limits, MalformedProfile, inflate
 
 from pgo_collector.engine.pushes import Unpacked
 from pgo_collector.errors import PushInvalid
-from pgo_collector.routes.push.connect import NOT_JSON, most_values, read_json
+from pgo_collector.readers.json_text import read_json
+from pgo_collector.routes.push.connect import NOT_JSON, most_values
 from pgo_collector.routes.push.naming import Sender, Target
 from pgo_collector.routes.push.series import (
     NO_SERIES,

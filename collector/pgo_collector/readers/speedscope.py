@@ -1,24 +1,28 @@
-"""Files of speedscope, as `/ingest` takes them: each of their profiles becomes one of pprof's format."""
+"""Files of speedscope: each of their profiles becomes one of pprof's format, or all together become one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pprof_merge import Limits, ProfileError, inflate
-from pprof_proto.profile_pb2 import Profile
 
 from pgo_collector.errors import NotPprof, PushInvalid
-from pgo_collector.routes.push.connect import read_json
+from pgo_collector.readers.json_text import read_json
+from pgo_collector.readers.stack_profile import SampleLabels, StackProfile
 
-_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 # Values of the JSON: so many in any, some more for each byte that the body had before it was inflated, and
 # the most. Stacks repeat, so that a file may have many values in few bytes.
 _ANY_VALUES, _VALUES_OF_BYTE, _MOST_VALUES = 20_000, 20, 300_000
 _MOST_PROFILES = 100
-_MOST_AMOUNT = 1 << 63
+# What the merge engine's own files say that they were made by.
+_OURS = "pprof-merge"
+_LABEL = "profile"
+
+T = TypeVar("T")
 
 
 class _Unit(NamedTuple):
@@ -55,9 +59,24 @@ def read_speedscope(content: bytes, app: str, limits: Limits) -> list[Speedscope
     What is measured stands behind the last dot of the app's name, if the unit is one of that. Raises
     NotPprof, PushInvalid or ProfileError.
     """
+    return _within(content, limits, lambda file: _profiles(file, app, limits))
+
+
+def read_whole_speedscope(content: bytes, limits: Limits) -> bytes:
+    """Return all profiles in a file as one of bare protobuf, gzip or not.
+
+    The names of its profiles, such as those of threads, become the label `profile` of their samples. In a
+    file that the merge engine wrote they are sample types, and become these again. Raises as
+    `read_speedscope` does.
+    """
+    return _within(content, limits, lambda file: _joined(file, limits))
+
+
+def _within(content: bytes, limits: Limits, read: Callable[[Any], T]) -> T:
+    """Return what `read` makes of the JSON of a file; raise NotPprof for what it isn't prepared for."""
     most = min(_ANY_VALUES + _VALUES_OF_BYTE * len(content), _MOST_VALUES)
     try:
-        return _profiles(read_json(inflate(content, limits), most), app, limits)
+        return read(read_json(inflate(content, limits), most))
     except ProfileError:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -67,8 +86,35 @@ def read_speedscope(content: bytes, app: str, limits: Limits) -> list[Speedscope
 
 
 def _profiles(file: Any, app: str, limits: Limits) -> list[SpeedscopeProfile]:
-    if file["$schema"] != _SCHEMA:
-        raise ValueError(f"$schema isn't {_SCHEMA}")
+    named, _, measured = app.rpartition(".")
+    found = []
+    for (name, unit), tree in _trees(file, limits).items():
+        kinds = _UNITS[unit].measured
+        is_told = named != "" and measured in kinds
+        profile = StackProfile([(measured if is_told else kinds[0], _UNITS[unit].name)], limits)
+        tree.add_to(profile, file["shared"]["frames"], 0, 1)
+        found.append(SpeedscopeProfile(name, named if is_told else app, profile.written()))
+    return found
+
+
+def _joined(file: Any, limits: Limits) -> bytes:
+    trees, is_ours = _trees(file, limits), file.get("exporter") == _OURS
+    of_each = [(name if is_ours else _UNITS[unit].measured[0], _UNITS[unit].name) for name, unit in trees]
+    types = [*dict.fromkeys(of_each)]
+    limits.check("sample_types", len(types))
+    profile = StackProfile(types, limits)
+    if is_ours and (active := file.get("activeProfileIndex")) in range(len(of_each)):
+        profile.profile.default_sample_type = profile.text(of_each[active][0])
+    for type_, ((name, _), tree) in zip(of_each, trees.items(), strict=True):
+        labels = ((_LABEL, name),) if name and not is_ours else ()
+        tree.add_to(profile, file["shared"]["frames"], types.index(type_), len(types), labels)
+    return profile.written()
+
+
+def _trees(file: Any, limits: Limits) -> dict[tuple[str, str], _Tree]:
+    """Return the stacks of each name and unit of a file."""
+    if file["$schema"] != SCHEMA:
+        raise ValueError(f"$schema isn't {SCHEMA}")
     frames, profiles = file["shared"]["frames"], file["profiles"]
     if len(profiles) > _MOST_PROFILES:
         raise PushInvalid(f"the file has {len(profiles):,} profiles; the limit is {_MOST_PROFILES}")
@@ -77,14 +123,7 @@ def _profiles(file: Any, app: str, limits: Limits) -> list[SpeedscopeProfile]:
         key = str(profile.get("name") or ""), profile["unit"]
         trees.setdefault(key, _Tree(len(frames), _UNITS[profile["unit"]].factor)).add(profile)
     limits.check("frames", sum(tree.frames for tree in trees.values()))
-    named, _, measured = app.rpartition(".")
-    found = []
-    for (name, unit), tree in trees.items():
-        kinds = _UNITS[unit].measured
-        is_told = named != "" and measured in kinds
-        content = tree.written(frames, measured if is_told else kinds[0], _UNITS[unit].name)
-        found.append(SpeedscopeProfile(name, named if is_told else app, content))
-    return found
+    return trees
 
 
 class _Tree:
@@ -152,30 +191,28 @@ class _Tree:
         """Return the number of frames in all stacks with values."""
         return sum(depth for depth, value in zip(self._depth, self._value, strict=True) if value)
 
-    def written(self, frames: Sequence[Mapping[str, Any]], kind: str, unit: str) -> bytes:
-        """Return the profile, which measures one thing."""
-        profile, texts = Profile(), {"": 0}
-
-        def text(string: str) -> int:
-            return texts.setdefault(string, len(texts))
-
-        profile.sample_type.add(type=text(kind), unit=text(unit))
+    def add_to(
+        self,
+        profile: StackProfile,
+        frames: Sequence[Mapping[str, Any]],
+        column: int,
+        n_types: int,
+        labels: SampleLabels = (),
+    ) -> None:
+        """Add the stacks as samples with a value of one of the profile's sample types."""
+        ids = {}
         for frame in sorted({*self._frame[1:]}):
             of = frames[frame]
-            name = text(of["name"])
-            profile.function.add(
-                id=frame + 1, name=name, system_name=name, filename=text(of.get("file") or "")
-            )
-            line = of.get("line") or 0
-            profile.location.add(id=frame + 1).line.add(function_id=frame + 1, line=int(line))
+            name, file, line = of["name"], of.get("file") or "", int(of.get("line") or 0)
+            if not (isinstance(name, str) and isinstance(file, str)):
+                raise TypeError("the name or the file of a frame isn't text")
+            ids[frame] = profile.location(name, file, line)
         for last, value in enumerate(self._value):
-            if value >= _MOST_AMOUNT:
-                raise ValueError("a value takes more than 64 bits")
             if value:
                 node, stack = last, list[int]()
                 while node:
-                    stack.append(self._frame[node] + 1)
+                    stack.append(ids[self._frame[node]])
                     node = self._caller[node]
-                profile.sample.add(location_id=stack, value=[value])
-        profile.string_table.extend(each.encode(errors="backslashreplace") for each in texts)
-        return profile.SerializeToString()
+                values = [0] * n_types
+                values[column] = value
+                profile.add(stack, values, labels)
