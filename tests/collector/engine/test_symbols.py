@@ -204,7 +204,7 @@ def test_symbols_are_bounded_and_refused_with_the_settings_name(tmp_path: Path) 
             (
                 symbols(BUILD, **{f"f{number}": 10 for number in range(11)}),
                 413,
-                "functions; the limit is 10 (PGOF_MAX_INFLATED_BYTES or PGOF_SYMBOLS_FUNCTIONS)",
+                "the symbols have 11 functions; the limit is 10 (PGOF_MAX_INFLATED_BYTES or PGOF_SYMBOLS_F",
             ),
         ):
             answer = upload(server, content)
