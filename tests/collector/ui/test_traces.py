@@ -128,7 +128,7 @@ def test_a_trace_leads_to_the_samples_taken_meanwhile(tmp_path: Path) -> None:
         (link,) = samples()
         assert f"trace_id={SUBMIT}" in link
         assert "Samples of this trace" in visitor.page(path).text
-        assert f"Only trace {SUBMIT}" in visitor.page(link).text
+        assert f"trace is {SUBMIT}" in visitor.page(link).text
         # Traces of what is no service have none.
         for at in range(len(HOSTILE)):
             assert "Samples" not in visitor.page(f"/ui/traces/{hostile_trace(at)}").text
