@@ -7,6 +7,7 @@ has its rows, and one worker makes the answer of the files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -204,8 +205,9 @@ def total_blobs(
 
     `groups` has the number of each blob's group, by the blob's name; those of a series don't descend with the
     time. Of a state, the number is that of the instances, of which those between two of their snapshots hold
-    what they held. There are exemplars of a kind, but none of what is counted since the start of a program:
-    one profile doesn't say what came. Raises AnswerTooLarge and StorageFails.
+    what they held. There are exemplars of a kind among profiles that aren't combined, but none of what is
+    counted since the start of a program: one profile doesn't say what came. Raises AnswerTooLarge and
+    StorageFails.
     """
     shown = read_view_inputs(chosen, _column_of(sample_type))
     if shown.column is None or shown.basis.is_since_start:
@@ -221,8 +223,10 @@ def total_blobs(
     sums = np.stack((shown.totals_in_steps(of_group, n_groups), counts), axis=1)
     exemplars: dict[int, Exemplar] = {}
     if shown.kind != "cumulative" and kind:
-        found = _spans(chosen, shown, sample_type) if kind == "span" else _profiles(shown, sample_type)
-        for group, exemplar in zip(of_group.tolist(), found, strict=True):
+        of_single = of_group[~shown.inputs.blobs.is_combined].tolist()
+        single = shown.take(~shown.inputs.blobs.is_combined)
+        found = _spans(chosen, single, sample_type) if kind == "span" else _profiles(single, sample_type)
+        for group, exemplar in zip(of_single, found, strict=True):
             known = exemplars.get(group)
             if exemplar is not None and (known is None or exemplar.value > known.value):
                 exemplars[group] = exemplar
@@ -243,11 +247,12 @@ def _spans(chosen: ChosenBlobs, shown: ViewInputs, sample_type: ValueType) -> It
     """
     names = shown.inputs.names
     for name, content in zip(names, chosen.blobs.storage.read_all(names), strict=True):
-        if isinstance(content, OSError):
-            yield None  # it has gone since the view was read
-            continue
-        profile = decode(content, STORED_LIMITS)
-        found = largest_span(profile, profile.header.sample_types.index(sample_type))
+        found = None
+        # It may have gone, or be damaged, since its rows were read.
+        if not isinstance(content, OSError):
+            with suppress(ProfileError):
+                profile = decode(content, STORED_LIMITS)
+                found = largest_span(profile, profile.header.sample_types.index(sample_type))
         yield None if found is None else Exemplar(name, found.value, found.span, found.trace)
 
 

@@ -180,6 +180,25 @@ def test_what_is_held_has_exemplars_and_what_is_counted_since_the_start_has_none
     assert not any(each.exemplars for each in counted)
 
 
+@pytest.mark.folder
+def test_combined_profiles_are_no_exemplars(server: Server) -> None:
+    for number in range(2):
+        assert server.submit(profile_of(f"f{number}", time_nanos=EPOCH + number)).status_code == 204
+    assert server.combine().status_code == 200
+    assert [len(each.exemplars) for each in points(server, SAMPLES)] == [0]
+    assert server.submit(SPANS.read_bytes()).status_code == 204
+    assert exemplar_values(server, "EXEMPLAR_TYPE_INDIVIDUAL") == [44]
+    # A profile whose rows were read still counts if its blob is damaged later; its spans can't be read.
+    (blob,) = (each for each in server.blobs() if each.stat().st_size == len(SPANS.read_bytes()))
+    blob.write_bytes(b"damaged")
+    assert exemplar_values(server, "EXEMPLAR_TYPE_INDIVIDUAL") == [44]
+    assert exemplar_values(server, "EXEMPLAR_TYPE_SPAN") == []
+
+
+def exemplar_values(server: Server, kind: str) -> list[int]:
+    return [each.value for point in points(server, SAMPLES, exemplar_type=kind) for each in point.exemplars]
+
+
 def test_a_build_can_be_made_of_a_request(spanned: Server) -> None:
     """Grafana never asks so, but a client may."""
     asked = messages.SelectMergeProfileRequest(
