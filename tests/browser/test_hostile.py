@@ -63,11 +63,12 @@ def test_no_page_runs_what_a_trace_says(person: Person) -> None:
 def test_a_tooltip_is_text(person: Person) -> None:
     page = person.page
     page.goto("/ui/services/hostile")
-    for call in page.locator(".flame > svg > a").all():
-        call.focus()
+    for each in page.locator(".flame > svg > a").all():
+        each.focus()
         page.keyboard.press("ArrowRight")
-    page.locator('.flame a[aria-label^="<script>"]').first.hover()
+    call = page.locator('.flame a[aria-label^="<script>"] rect').first
+    call.hover()
     expect(page.locator(".tip")).to_contain_text(HOSTILE[0])
     assert page.locator(".tip *").count() == 0
-    page.locator('.flame a[aria-label^="<script>"]').first.click()
+    call.click()
     expect(page.locator(".where")).to_contain_text(f"Zoomed to {HOSTILE[0]}")

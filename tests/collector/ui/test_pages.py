@@ -168,7 +168,7 @@ def test_calls_without_a_package_have_the_colour_of_their_binary(shared: Server)
 
 
 def test_two_groups_of_a_graph_are_compared(shared: Server) -> None:
-    """Of labels with what their syntax gives a meaning to, and of profiles without the label."""
+    """The values have characters with a meaning in conditions, and one profile has no value."""
     for version, work in (("1=a,b", 10), ("2|c%", 30), ("", 20)):
         labels = f"region=eu{',version=' + quote(version, safe='') if version else ''}"
         profile = stacked({"main.main;work": work, "main.main;rest": 50})
