@@ -79,8 +79,9 @@ _VALUES = {
     "by": "function", "sort": "cum", "n": "10", "sample_type": "cpu", "function": "f1", "step": "day",
     "profile_id": "7c9e6679-7425-40de-944b-e07fc1f90ae7", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
     "span_id": "00f067aa0ba902b7,53995c3f42cd8ad8",
-    "recursion": "collapse", "group": "version", "search": "f(1|2)", "limit": "10", "errors": "true",
-    "order": "slowest", "query": querying.CPU + '{service_name="shop",region=~"e.|us",pod!~"x+",zone!=""}',
+    "recursion": "collapse", "group": "version", "table": "beside", "search": "f(1|2)", "limit": "10",
+    "errors": "true", "order": "slowest",
+    "query": querying.CPU + '{service_name="shop",region=~"e.|us",pod!~"x+",zone!=""}',
     "leftQuery": querying.CPU + '{service_name="shop"}', "rightQuery": querying.CPU + '{region=~"e.|us"}',
     "until": "now", "leftFrom": "1700000000", "rightFrom": "now-1h", "max-nodes": "100",
 }  # fmt: skip

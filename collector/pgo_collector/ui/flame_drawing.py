@@ -17,6 +17,9 @@ from pgo_collector.ui.amounts import amount, cut, nothing_in, percent, points, s
 
 ROW_HEIGHT = 22  # pixels; a box is one pixel lower
 _COLOURS = 24
+# With this beginning of the checksum, hardly any two of what is in most graphs share a colour: the packages
+# of Go's library, the kernel and the usual libraries of C.
+_SPREAD = 101_430
 _MAX_CALLERS = 4
 _MAX_PACKAGES = 10
 # A box needs this share of the width to have a label; a label as wide as the graph has room for this many
@@ -241,7 +244,7 @@ def label_of(name: str, part: float) -> str:
 
 def colour_of(package: str) -> str:
     """Return the colour of a package, the same on all pages."""
-    return f"c{crc32(package.encode()) % _COLOURS}"
+    return f"c{crc32(package.encode(), _SPREAD) % _COLOURS}"
 
 
 def _shade_of(shares: list[float]) -> str:

@@ -35,7 +35,7 @@ _LAYOUTS = ("icicle", "flame")
 _TABLES = ("beside", "hidden")
 _COLOURS = ("difference", "package")
 # A page has as many calls as fit into these bytes: each has its box, and a link with the page's parameters.
-_CALLS_BYTES = 260_000
+_CALLS_BYTES = 250_000
 _BOX_BYTES = 230
 _MOST_CALLS = 1000
 _ROWS_BESIDE = 25
