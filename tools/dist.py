@@ -195,9 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--python", action="append", help="an interpreter to compile for; default: all that are here"
     )
-    parser.add_argument(
-        "--tag", default="", help="its tag, such as v1.0.0; fail if the version is another"
-    )
+    parser.add_argument("--tag", default="", help="its tag, such as v1.0.0; fail if the version is another")
     options = parser.parse_args(arguments)
     try:
         build(options.folder.absolute(), options.python or interpreters(), options.tag)
