@@ -9,5 +9,5 @@ the way of a profile to the disk, `merges` the way back; `releases` and `queries
 everything together, `checks` tries whether it would work, and `command` is the command line.
 
 Used everywhere: `settings`, `errors`, `logs`, `resources` (Linux's view of the machine), `background` (tasks
-that start again) and `reloaded_file` (files of keys).
+that start again) and `reloaded_file` (files that are read again).
 """

@@ -74,6 +74,7 @@ A refusal carries the HTTP status that the client gets:
     │       ├── TaskTooSlow
     │       └── WorkersBusy
     ├── PushRefused             several profiles of a request; answered as the errors that it has
+    ├── FunctionRulesInvalid    a file of rules for metrics can't be used
     ├── InputsDamaged           the list of the profiles inside a combined blob is damaged
     ├── MergeDamaged            the file of a merge is damaged
     ├── CopyDamaged             a file to copy is damaged
@@ -468,6 +469,10 @@ class TaskTooSlow(WorkerUnavailable):
 
 class WorkersBusy(WorkerUnavailable):
     """The task waited longer than PGOF_TASK_SECONDS for a worker process."""
+
+
+class FunctionRulesInvalid(CollectorError):
+    """A file of rules for metrics of functions has something that isn't a rule. The message has the line."""
 
 
 class InputsDamaged(CollectorError):

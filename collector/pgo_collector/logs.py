@@ -78,6 +78,9 @@ EVENTS: Mapping[str, str] = {
     "key malformed": "A keys file has changed, and this line isn't a key with fields. The line is skipped."
     " The next start will fail.",
     "key has blanks": "This whole line of a keys file is one key. A misspelled field has this effect.",
+    "function rules read": "`PGOF_FUNCTION_METRICS_FILE` has this many rules, at a start or after a change.",
+    "function rules not used": "`PGOF_FUNCTION_METRICS_FILE` can't be read, or has something that isn't a"
+    " rule. The rules before hold; after a start there are none.",
     # store
     "not ready": "Somebody asked `/readyz`, and parts that requests need fail.",
     "ready again": "Somebody asked `/readyz`, and nothing fails any more.",

@@ -29,6 +29,7 @@ MODULES = (
     "merging.numbering",
     "merging.assembly",
     "analysis.edges",
+    "analysis.function_masks",
     "formats.reduction",
 )
 # The module that has the code of all others.

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pgo_collector.model.function_rules import parse_function_rules
 
 from tests.faults.stacks import profile_of
 from tests.server import Server
@@ -118,5 +119,40 @@ def test_prometheus_takes_the_questions_of_the_dashboard(tmp_path: Path) -> None
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))  # JSON is YAML
     finished = subprocess.run(
         ["promtool", "check", "rules", file], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+@pytest.mark.system("promtool")
+def test_the_alert_on_a_function_fires_beyond_its_share(tmp_path: Path) -> None:
+    """The example of the docs: its rule is one, and its alert fires at 15 % and not at 5 %."""
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    (rules,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (rule,) = parse_function_rules(rules.encode())
+    (alert,) = re.findall(r"^```yaml\n(groups:.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert {*re.findall(r"pgo_function_\w+", alert)} == {rule.metrics.inside, rule.metrics.profiled}
+    (tmp_path / "alert.yml").write_text(alert)
+    fires = {
+        "exp_labels": {"service": "api"},
+        "exp_annotations": {"summary": "api spends 15% of its CPU time in json.Marshal."},
+    }
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [
+                # Two collectors, which have stored different parts.
+                {"series": f'{name}{{service="api",instance="{each}"}}', "values": f"0+{step * each}x180"}
+                for each in (1, 2)
+                for name, step in ((rule.metrics.inside, inside), (rule.metrics.profiled, 100))
+            ],
+            "alert_rule_test": [
+                {"eval_time": "2h", "alertname": "JsonMarshalTakesTooMuch", "exp_alerts": expected}
+            ],
+        }
+        for inside, expected in ((5, []), (15, [fires]))
+    ]
+    (tmp_path / "test.yml").write_text(json.dumps({"rule_files": ["alert.yml"], "tests": tests}))
+    finished = subprocess.run(
+        ["promtool", "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -19,7 +19,7 @@ FLOORS: Mapping[str, Floors] = {
         {"errors": "one tree", "logs": "JSON lines", "resources": "limits, cgroup", "background": "tasks"},
         {
             "model": "series, selection, blob names: plain values",
-            "reloaded_file": "files of keys",
+            "reloaded_file": "files that change",
             "readers": "of other formats",
         },
         {"traces": "spans, gate, signatures, their store, and what is read of them"},

@@ -12,6 +12,7 @@ from pgo_collector.engine.binaries import lacking, lacking_for_llvm
 from pgo_collector.errors import (
     CannotStart,
     DaskUnavailable,
+    FunctionRulesInvalid,
     RulesUnreadable,
     SecretUnusable,
     StorageUnusable,
@@ -20,6 +21,7 @@ from pgo_collector.hooks.endpoint import read_secrets
 from pgo_collector.http.keys import KeySet
 from pgo_collector.http.session_secret import read_session_secret
 from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.model.function_rules import parse_function_rules
 from pgo_collector.settings import Settings
 from pgo_collector.store.binaries import stored_sizes
 from pgo_collector.store.store import storage_of
@@ -41,6 +43,7 @@ def check_configuration(settings: Settings) -> Iterator[Finding]:
     yield _sessions(settings)
     yield _webhook(settings)
     yield from _rules(settings.rules_dir)
+    yield _function_rules(settings)
     yield _binaries(settings)
     yield _debuginfod(settings)
     yield _bulk(settings)
@@ -195,3 +198,20 @@ def _rules(path: Path) -> Iterator[Finding]:
             yield Finding("rules", "fails", str(error), fix)
     if sound:
         yield Finding("rules", "ok", f"{len(files)} files in {path}" if files else f"none in {path}")
+
+
+def _function_rules(settings: Settings) -> Finding:
+    """Check the rules for metrics of functions, and that anyone can read these."""
+    path, part = settings.function_metrics_file, "functions"
+    if path is None:
+        return Finding(part, "ok", "off")
+    try:
+        rules = parse_function_rules(path.read_bytes())
+    except (OSError, FunctionRulesInvalid) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        fix = "correct the file: until then the rules before hold, and a start has none"
+        return Finding(part, "fails", f"{path}: {reason}", fix)
+    if not settings.has_metrics:
+        fix = "set PGOF_METRICS_AUTH_KEYS_FILE, or unset PGOF_FUNCTION_METRICS_FILE"
+        return Finding(part, "warning", "nothing is measured, since nobody can read /metrics", fix)
+    return Finding(part, "ok", f"{len(rules)} rules in {path}")

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pprof_merge import Header, LimitExceeded, Limits, ProfileError, inflate
-from pprof_merge.codec import StepTimes, Summary, summaries
+from pprof_merge.codec import StepTimes, Summary, read_summary, without_traceback
 
+from pgo_collector.engine.function_seconds import Measured, Measuring, Patterns
 from pgo_collector.engine.validation import BODY_TIME, packed
 from pgo_collector.errors import PushInvalid, Refusal
 from pgo_collector.model.facts import Facts
@@ -47,10 +48,14 @@ Unpack = Callable[[bytes, Limits], Sequence[Unpacked]]
 
 
 class PushBody(NamedTuple):
-    """The body of a push, in memory or in a file, and the function that takes it apart."""
+    """The body of a push, in memory or in a file, and the function that takes it apart.
+
+    The functions that match the `patterns` are measured in each of its profiles.
+    """
 
     content: bytes | Path
     unpack: Unpack
+    patterns: Patterns = ()
 
 
 class PlacedProfile(NamedTuple):
@@ -60,6 +65,7 @@ class PlacedProfile(NamedTuple):
     facts: Facts
     created_nanos: int | None
     content: bytes | Path
+    measured: Measured = None
 
 
 Placed = PlacedProfile | Refusal | ProfileError | OSError
@@ -92,11 +98,24 @@ def _read(body: PushBody, limits: Limits) -> list[Placed]:
     with span("engine", "read push") as reading:
         content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
         profiles = [*body.unpack(content, limits)]
+        measuring = Measuring(body.patterns, limits)
         # To the end, since what can't be inflated is then an error among the profiles.
-        decoded = iter([*summaries(_inflated(profiles, limits), limits, times)])
+        decoded = [_decoded(bare, measuring, limits, times) for bare in _inflated(profiles, limits)]
         reading.divide(decode=times.decode)
     with span("engine", "check and compress"):
-        return _placed(body, profiles, decoded, limits)
+        return _placed(body, profiles, iter(decoded), limits)
+
+
+def _decoded(
+    bare: bytes, measuring: Measuring, limits: Limits, times: StepTimes
+) -> tuple[Summary, Measured] | ProfileError:
+    """Return the summary of a profile and what was measured in it, or the error if it is refused."""
+    try:
+        summary, columns = read_summary(bare, limits, times)
+    except ProfileError as error:
+        return without_traceback(error)
+    with BODY_TIME.suspended():
+        return summary, measuring.measured(summary.header, columns, bare)
 
 
 def _inflated(profiles: list[Unpacked], limits: Limits) -> Iterator[bytes]:
@@ -121,10 +140,10 @@ def _inflated(profiles: list[Unpacked], limits: Limits) -> Iterator[bytes]:
 def _placed(
     body: PushBody,
     profiles: Sequence[Unpacked],
-    decoded: Iterator[Summary | ProfileError],
+    decoded: Iterator[tuple[Summary, Measured] | ProfileError],
     limits: Limits,
 ) -> list[Placed]:
-    """Return the profiles of a push that have samples; `decoded` has the next summaries for them."""
+    """Return the profiles of a push that have samples; `decoded` has the next of them, as `_decoded` does."""
     placed: list[Placed] = []
     size = len(body.content) if isinstance(body.content, bytes) else body.content.stat().st_size
     most = left = _PROFILES + size // _BYTES_A_PROFILE
@@ -132,17 +151,19 @@ def _placed(
         if not isinstance(profile, PushedProfile):
             placed.append(profile)
             continue
-        summary = next(decoded)
-        if isinstance(summary, ProfileError):
-            placed.append(summary)
-        elif summary.samples and left <= 0:
+        read = next(decoded)
+        if isinstance(read, ProfileError):
+            placed.append(read)
+            continue
+        summary, measured = read
+        if summary.samples and left <= 0:
             reason = f"{size:,} bytes store up to {most:,} profiles; send the others in more requests"
             placed.append(PushInvalid(reason))
         elif summary.samples:
             left -= 1
             part = pushed_part(body.content, number) if isinstance(body.content, Path) else None
             try:
-                placed.append(_place(profile, summary, part, limits))
+                placed.append(_place(profile, summary, part, limits)._replace(measured=measured))
             except (Refusal, OSError) as error:
                 placed.append(error.with_traceback(None))
     return placed

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import signal
 import zlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from math import inf
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from pprof_merge import ENGINE, Header, Limits, ProfileError, ValueType, compress, inflate
 from pprof_merge.analysis import BRANCH_TYPES
-from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, summaries
+from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, read_summary, without_traceback
 
 from pgo_collector.blobs.blobs import is_sealed
+from pgo_collector.engine.function_seconds import Measured, Measuring, Patterns
 from pgo_collector.errors import BodyTooCostly, NotACPUProfile, NotOfItsType
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import BRANCHES, CPU, PROCESS_CPU, WALL
@@ -53,10 +54,14 @@ T = TypeVar("T")
 
 
 class SubmittedBody(NamedTuple):
-    """A submitted body, in memory or in a file, and the type that its profile must be of."""
+    """A submitted body, in memory or in a file, and the type that its profile must be of.
+
+    The functions that match the `patterns` are measured.
+    """
 
     content: bytes | Path
     type: str
+    patterns: Patterns = ()
 
 
 class ValidatedBody(NamedTuple):
@@ -67,6 +72,7 @@ class ValidatedBody(NamedTuple):
 
     facts: Facts
     packed: bytes | None
+    measured: Measured = None
 
 
 _Outcome = ValidatedBody | ProfileError | NotACPUProfile | NotOfItsType | BodyTooCostly | OSError
@@ -83,26 +89,42 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
     A body that isn't gzip is compressed; if it is in a file, the gzip replaces the file. A worker may die at
     any point of this, and the call may be repeated.
     """
-    every: list[tuple[bytes, Summary] | ProfileError | BodyTooCostly | OSError] = []
+    every: list[_Read | ProfileError | BodyTooCostly | OSError] = []
     times = StepTimes()
     with span("engine", "read bodies", bodies=len(bodies)) as reading:
         for body in bodies:
             try:
-                content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
-                (summary,) = BODY_TIME.spend(content, list, summaries((content,), limits, times))
+                every.append(_read(body, limits, times))
+            except ProfileError as error:
+                every.append(without_traceback(error))
             except (BodyTooCostly, OSError) as error:
                 every.append(error.with_traceback(None))
-            else:
-                every.append(summary if isinstance(summary, ProfileError) else (content, summary))
         reading.divide(inflate=times.inflate, decode=times.decode)
     with span("engine", "check and compress"):
         return [
-            read if isinstance(read, Exception) else _validated(body, *read, limits)
+            read if isinstance(read, Exception) else _validated(body, read, limits)
             for body, read in zip(bodies, every, strict=True)
         ]
 
 
-def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Limits) -> _Outcome:
+class _Read(NamedTuple):
+    """A profile that was read: its bytes, its summary, and what was measured in it."""
+
+    content: bytes
+    summary: Summary
+    measured: Measured
+
+
+def _read(body: SubmittedBody, limits: Limits, times: StepTimes) -> _Read:
+    """Read the profile of a body. Raises ProfileError, BodyTooCostly and OSError."""
+    content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
+    summary, columns = BODY_TIME.spend(content, read_summary, content, limits, times)
+    measuring = Measuring(body.patterns, limits)
+    return _Read(content, summary, measuring.measured(summary.header, columns, content))
+
+
+def _validated(body: SubmittedBody, read: _Read, limits: Limits) -> _Outcome:
+    content, summary, measured = read
     try:
         if body.type == CPU:
             check_cpu(summary.header)
@@ -120,7 +142,7 @@ def _validated(body: SubmittedBody, content: bytes, summary: Summary, limits: Li
         return error.with_traceback(None)  # which would keep the body in memory
     header, digest = summary.header, summary.digest.hex()
     facts = Facts(header.time_nanos, header.duration_nanos, digest, size, summary.samples)
-    return ValidatedBody(facts, to_store)
+    return ValidatedBody(facts, to_store, measured)
 
 
 def _check_of_go(type_: str, header: Header) -> None:
@@ -236,6 +258,15 @@ class BodyTime:
             f"reading the body takes more than {allowed:.3g} seconds of CPU time"
             " (PGOF_TASK_SECONDS or PGOF_BODY_CPU_SECONDS); send less in one body"
         )
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Leave out the time of the block, which isn't interrupted."""
+        left, interval = signal.setitimer(signal.ITIMER_PROF, 0)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, left, interval)
 
     def _interrupt(self, *_: object) -> None:
         if self._is_running:

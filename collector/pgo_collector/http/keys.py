@@ -17,7 +17,7 @@ import structlog
 
 from pgo_collector.errors import KeyMalformed, KeysUnreadable
 from pgo_collector.model.series import Scope
-from pgo_collector.reloaded_file import ReloadedFile
+from pgo_collector.reloaded_file import ReloadedKeys
 
 _FIELDS = (b"name=", b"service=")
 _DIGEST_PREFIX = b"sha256:"
@@ -153,7 +153,7 @@ class KeySet:
         return self.match(first) if _has_fields(others) else None
 
 
-class KeyFile(ReloadedFile):
+class KeyFile(ReloadedKeys):
     """The keys of one file, as it is now or as it was when it last had usable keys.
 
     `kind` is what they are for, such as submit. `others` are files with keys of other kinds, for the refusal

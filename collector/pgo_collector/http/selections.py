@@ -34,12 +34,10 @@ from pgo_collector.model.series import (
     Series,
     parse_labels,
     sent_labels,
-    unquote_part,
 )
 from pgo_collector.model.services import MOST_SERVICES, ServiceWeights, parse_weights, services_of
 
 _SERVICE = re.compile(SERVICE_PATTERN)
-_MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)
 _MOST_MATCHERS = 32
 _LONGEST_SAMPLE_TYPE = 200
 # The digits of a second's fraction that `datetime` drops.
@@ -318,13 +316,4 @@ def _matchers(request: Request, prefix: str = "") -> tuple[Matcher, ...]:
     texts = [text for listed in labels_in(request, prefix) for text in listed.split(",") if text]
     if len(texts) > _MOST_MATCHERS:
         raise ParameterInvalid(f"{prefix}labels: give no more than {_MOST_MATCHERS}")
-    return tuple(map(_matcher, texts))
-
-
-def _matcher(text: str) -> Matcher:
-    """Parse percent-encoded `key=value` or `key!=value`, or either with several values, `a|b`."""
-    match = _MATCHER.fullmatch(text)
-    if match is None:
-        raise ParameterInvalid(f"labels: {text[:50]!r}: write key=value, key!=value or key=one|another")
-    values = frozenset(map(unquote_part, match["values"].split("|")))
-    return Matcher(unquote_part(match["key"]), values, match["operator"] == "!=")
+    return tuple(map(Matcher.parse, texts))

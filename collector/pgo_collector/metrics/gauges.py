@@ -16,9 +16,11 @@ from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.inventory import Inventory, Totals
 from pgo_collector.catalog.outbox import Outbox
 from pgo_collector.merges.warming import Warming
+from pgo_collector.metrics.function_families import function_families
 from pgo_collector.store.binaries import stored_sizes
 from pgo_collector.store.store import Store
 from pgo_collector.submits.clocks import Clocks
+from pgo_collector.submits.function_metrics import FunctionMetrics
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.upkeep.upkeep import Upkeep
 from pgo_collector.workers.bulk import BulkProgress
@@ -43,6 +45,7 @@ class Gauges(Collector):
         upkeep: Upkeep,
         background: BackgroundTasks,
         clocks: Clocks,
+        functions: FunctionMetrics,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         self._store = store
@@ -53,6 +56,7 @@ class Gauges(Collector):
         self._upkeep = upkeep
         self._background = background
         self._clocks = clocks
+        self._functions = functions
         self._inventory = Inventory(store.catalog)
         self._lock = Lock()
         self._outbox = Outbox(store.catalog)
@@ -98,6 +102,7 @@ class Gauges(Collector):
         yield from self._replacements()
         yield from self._background_tasks()
         yield self._clocks_off()
+        yield from self._measured_functions()
         yield from self._traces()
         yield from self._events()
         yield from self._disk()
@@ -142,6 +147,23 @@ class Gauges(Collector):
         for sender, seconds in self._clocks.seconds_off().items():
             off.add_metric([*sender], seconds)
         return off
+
+    def _measured_functions(self) -> Iterator[Metric]:
+        yield _gauge(
+            "function_rules_outdated",
+            "Whether PGOF_FUNCTION_METRICS_FILE can't be used, so that the rules before hold: 1 or 0.",
+            self._functions.is_outdated,
+        )
+        failed = CounterMetricFamily(
+            f"{_PREFIX}_function_metrics_failed",
+            "Stored profiles that are missing in a metric of functions, by reason: no sample type is a time,"
+            " values are negative or too large, there are too many new names, or a fault.",
+            labels=["reason"],
+        )
+        for reason, count in self._functions.failed.items():
+            failed.add_metric([reason], count)
+        yield failed
+        yield from function_families(self._functions)
 
     def _traces(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(

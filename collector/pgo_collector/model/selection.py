@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 from urllib.parse import quote
 
 from pprof_merge.analysis import ALL_LATENCIES, LatencyRange
 
+from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.ids import ANY_ID, Ids
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
-from pgo_collector.model.series import Series
+from pgo_collector.model.series import Series, unquote_part
 
 # The latest time that a profile can have, in ns since 1970.
 _LAST = (1 << 63) - 1
+_MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,27 @@ class Matcher:
     values: frozenset[str]
     is_negated: bool = False
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the condition in percent-encoded `key=value` or `key!=value`, or with several values, `a|b`.
+
+        Raises ParameterInvalid.
+        """
+        match = _MATCHER.fullmatch(text)
+        if match is None:
+            raise ParameterInvalid(f"labels: {text[:50]!r}: write key=value, key!=value or key=one|another")
+        values = frozenset(map(unquote_part, match["values"].split("|")))
+        return cls(unquote_part(match["key"]), values, match["operator"] == "!=")
+
     @property
     def text(self) -> str:
         """Return the condition as in the parameter `labels`: `version!=1.4|1.5`, percent-encoded."""
         values = "|".join(quote(value, safe="") for value in sorted(self.values))
         return f"{quote(self.key, safe='')}{'!=' if self.is_negated else '='}{values}"
+
+    def includes(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels of a series, none of which a roll-up has dropped, fulfil it."""
+        return (labels.get(self.key, "") in self.values) != self.is_negated
 
     def negated(self) -> Self:
         """Return the opposite condition."""

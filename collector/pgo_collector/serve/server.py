@@ -60,6 +60,7 @@ from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store, catalog_fails, claim_of, database_of, storage_of
 from pgo_collector.submits.commit import Commits
+from pgo_collector.submits.function_metrics import FunctionRulesFile, NoFunctionRules
 from pgo_collector.traces.tracing import Tracing
 from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.upkeep.clock import TrustedClock
@@ -300,6 +301,7 @@ async def _opened_app(
                 "merge keys": keys.merge,
                 "metrics keys": keys.metrics,
                 "trace keys": tracing,
+                "function rules": await asyncio.to_thread(_function_rules, settings, opened.commits),
                 "warming": warming,
                 "upkeep": upkeep,
                 "joining": _joining(locks, start_lines, settings, tracing),
@@ -317,6 +319,7 @@ async def _opened_app(
             upkeep=upkeep,
             background=background,
             clocks=opened.commits.clocks,
+            functions=opened.commits.functions,
             tracing=tracing,
         )
         metrics.register_gauges(gauges)
@@ -397,6 +400,12 @@ def _endpoint(settings: Settings) -> Endpoint | None:
     if settings.webhook_url is None:
         return None
     return Endpoint(str(settings.webhook_url), settings.webhook_secret_file, _WEBHOOK_SECONDS)
+
+
+def _function_rules(settings: Settings, commits: Commits) -> FunctionRulesFile | NoFunctionRules:
+    if settings.function_metrics_file is None or not settings.has_metrics:
+        return NoFunctionRules()
+    return FunctionRulesFile(settings.function_metrics_file, commits.functions)
 
 
 def _joining(

@@ -159,6 +159,13 @@ class Table(BaseModel):
         default=False,
         description="Whether /metrics accepts requests without a key. Only for trusted networks.",
     )
+    function_metrics_file: Path | None = Field(
+        default=None,
+        description=(
+            "The file of rules, in TOML, that say which functions' seconds and shares are metrics. It is read"
+            " again when it changes."
+        ),
+    )
     root_path: RootPath = Field(
         default="",
         description=(

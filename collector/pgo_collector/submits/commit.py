@@ -43,6 +43,7 @@ from pgo_collector.model.series import BlobName, Identity, Series, inputs_name
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.store.store import Store, not_stored
 from pgo_collector.submits.clocks import Clocks
+from pgo_collector.submits.function_metrics import FunctionMetrics
 from pgo_collector.traces.spans import Place, place, shared, span
 
 # How often profiles are tried together, and the longest pause before a further try.
@@ -94,6 +95,7 @@ class Commits:
         long retention keeps it.
         """
         self.clocks = Clocks()
+        self.functions = FunctionMetrics()
         self._keep_nanos = keep_days * DAY_NANOS
         self.group_commit = GroupCommit(store.blobs, store.catalog, announcers, most_ahead)
         self._store = store

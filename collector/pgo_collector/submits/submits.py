@@ -37,6 +37,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
 from pgo_collector.submits.body import BodyBound, BodyReader
 from pgo_collector.submits.commit import Commits, Submission, Submitted, settle
+from pgo_collector.submits.function_metrics import RuleSet
 from pgo_collector.traces.spans import Place, place, shared, span, untraced_context
 from pgo_collector.workers.pool import Workers
 
@@ -60,6 +61,7 @@ class Submits:
     ) -> None:
         self._commits = commits
         self._quotas = quotas
+        self._functions = commits.functions
         self._submits = SubmitBatcher(workers, settings.limits, validate_bodies)
         self._pushes = SubmitBatcher(workers, settings.limits, validate_pushes)
         self._bound = BodyBound(
@@ -104,13 +106,16 @@ class Submits:
         others are stored.
         """
         errors: list[Refusal | ProfileError] = []
+        rules = self._functions.rules
         with suppress(EmptyBody):
             async with self._bodies.read(request, self._bound, _EXPECTED) as body:
                 context_of(request).body_bytes = body.size
                 try:
                     with span("workers", "validate"), self._commits.expecting(body.content):
-                        placed = await self._pushes.validate(PushBody(body.content, unpack))
-                    stored = await asyncio.gather(*(self._store_pushed(request, each) for each in placed))
+                        placed = await self._pushes.validate(PushBody(body.content, unpack, rules.patterns))
+                    stored = await asyncio.gather(
+                        *(self._store_pushed(request, each, rules) for each in placed)
+                    )
                 except OSError as error:
                     raise not_stored("profile", error) from error
             errors += [error for error in stored if error is not None]
@@ -129,18 +134,23 @@ class Submits:
         may_be_empty: bool = True,
     ) -> Submitted:
         """Validate the bytes of a profile, or the file that they are in, and commit it."""
+        rules = self._functions.rules
+        patterns = rules.patterns if rules.selecting(series) else ()
         try:
             with span("workers", "validate"), self._commits.expecting(content):
-                valid = await self._submits.validate(SubmittedBody(content, series.type))
+                valid = await self._submits.validate(SubmittedBody(content, series.type, patterns))
         except OSError as error:
             raise not_stored("profile", error) from error
         if not valid.facts.samples and not may_be_empty:
             raise EmptyProfile("the profile has no samples")
         submission = Submission(valid.packed or content, series, valid.facts, created_nanos)
-        return await self._commit(request, submission)
+        submitted = await self._commit(request, submission)
+        if submitted.is_new:
+            self._functions.count(rules, series, valid.measured)
+        return submitted
 
     async def _store_pushed(
-        self, request: Request, profile: PlacedProfile | Exception
+        self, request: Request, profile: PlacedProfile | Exception, rules: RuleSet
     ) -> Refusal | ProfileError | None:
         """Store a profile of a push; return why it is refused, if it is."""
         try:
@@ -152,7 +162,9 @@ class Submits:
                 series.check_path()
                 await self._quotas.check(series.service)
             submission = Submission(profile.content, series, profile.facts, profile.created_nanos)
-            await self._commit(request, submission)
+            submitted = await self._commit(request, submission)
+            if submitted.is_new:
+                self._functions.count(rules, series, profile.measured)
         except (Refusal, ProfileError) as error:
             return error
         except OSError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from pgo_collector.errors import KeyMalformed
-from pgo_collector.reloaded_file import ReloadedFile
+from pgo_collector.reloaded_file import ReloadedKeys
 
 # What documentation and examples have: OSProfiler's own, and what people put in their place.
 _WELL_KNOWN = {b"secret_key", b"secret-key", b"osprofiler_secret", b"changeme", b"change-me-please"}
@@ -16,7 +16,7 @@ _LEAST_BYTES = 16
 _log = structlog.get_logger()
 
 
-class TraceKeys(ReloadedFile):
+class TraceKeys(ReloadedKeys):
     """The trace keys of one file, as it is now or as it was when all its lines were last usable."""
 
     def __init__(self, path: Path) -> None:

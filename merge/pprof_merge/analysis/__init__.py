@@ -6,11 +6,12 @@ are of, and `noise` says how far a difference can be trusted. `latency` reads th
 of latency trackers. `edges` and `compiler` find the weighted calls that Go's compiler reads, `sample_paths`
 the lines that LLVM's read, and `call_edges` has them as arrays; `edge_overlap`, `coverage`, `outliers` and
 `build_report` build on it. `function_use` is what one function takes, from its callers to its lines.
-`sample_groups` names samples by a label, and `request_spans` finds the span that takes most. `rules` removes
-functions from a profile, `focus` keeps some of its samples or frames, and `sample_types` some of its values;
-`shown` makes it ready for views, which have demangled names (`demangling`, by `short_names`) and not the
-`dropped_frames` that the profile itself wants left out. `trimmed_paths` cuts off where files were built.
-`gain` says what a build can be expected to gain. `units` knows what the units of values are.
+`function_masks` sums the stacks with certain functions, in one pass over a profile's columns. `sample_groups`
+names samples by a label, and `request_spans` finds the span that takes most. `rules` removes functions from a
+profile, `focus` keeps some of its samples or frames, and `sample_types` some of its values; `shown` makes it
+ready for views, which have demangled names (`demangling`, by `short_names`) and not the `dropped_frames` that
+the profile itself wants left out. `trimmed_paths` cuts off where files were built. `gain` says what a build
+can be expected to gain. `units` knows what the units of values are.
 
 Others use the names in `__all__`, which are imported on first use.
 """
@@ -23,11 +24,12 @@ from pprof_merge.lazy import on_first_use
 if TYPE_CHECKING:
     from pprof_merge.analysis.build_report import KeptApart, ReportedProfile, ReportOptions, report
     from pprof_merge.analysis.coverage import parse_symbols
-    from pprof_merge.analysis.demangling import name_finder, shown_name
+    from pprof_merge.analysis.demangling import name_finder, shown_function, shown_name
     from pprof_merge.analysis.diff import Usage, diff_tables, share_of
     from pprof_merge.analysis.edge_overlap import overlap
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
     from pprof_merge.analysis.focus import NameMatcher, focus_calls, focus_names
+    from pprof_merge.analysis.function_masks import MaskedValues, masked_values
     from pprof_merge.analysis.function_use import Call, FunctionUse, LineUse, Place
     from pprof_merge.analysis.gain import kept_by_llvm
     from pprof_merge.analysis.grouping import (
@@ -87,6 +89,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     # A profile as views show it, the name of a function there, and what finds one.
     "as_shown",
     "name_finder",
+    "shown_function",
     "shown_name",
     "with_trimmed_paths",
     # Flame graphs, and the stacks that they are made from.
@@ -105,6 +108,9 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "Interval",
     "count_samples",
     "difference_interval",
+    # What the stacks with certain functions come to, of one profile that was read.
+    "masked_values",
+    "MaskedValues",
     # Latencies, from profiles of latency trackers.
     "LatencyHistogram",
     "LatencyTimeline",
@@ -141,10 +147,11 @@ __getattr__ = on_first_use(
     __name__,
     {
         "coverage": ["parse_symbols"],
-        "demangling": ["name_finder", "shown_name"],
+        "demangling": ["name_finder", "shown_function", "shown_name"],
         "diff": ["Usage", "diff_tables", "share_of"],
         "flame_graph": ["FlameGraph", "FlameView"],
         "focus": ["NameMatcher", "focus_calls", "focus_names"],
+        "function_masks": ["MaskedValues", "masked_values"],
         "function_use": ["Call", "FunctionUse", "LineUse", "Place"],
         "grouping": ["GROUPINGS", "NAMES_OF_FRAMES", "UNKNOWN", "Grouping", "function_in", "package_of"],
         "latency": [

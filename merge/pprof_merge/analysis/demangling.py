@@ -53,26 +53,33 @@ def with_demangled_names(profile: Profile) -> Profile:
 
 
 def _shown(names: Sequence[bytes], system_names: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the names that are shown in place of others, each with the index of the other one.
-
-    A function with a name besides that in the system has been named by its sender.
-    """
+    """Yield the names that are shown in place of others, each with the index of the other one."""
     mangled: list[tuple[int, bytes, int]] = []
     for index, (name, system_name) in enumerate(zip(names, system_names, strict=True)):
-        if system_name and name != system_name:
-            continue
         if _MANGLED.match(name):
             mangled.append((len(name), name, index))
-        elif system_name and b"::" in name and not name.startswith(b"<"):
-            cut = _without(b"<", b">", _without(b"(", b")", name))
-            if cut not in {name, b""}:
-                yield index, cut
+        elif (cut := shown_function(name, system_name)) != name:
+            yield index, cut
     end = thread_time() + _MOST_SECONDS
     for _, name, index in sorted(mangled):  # the shortest first: hostile ones are long
         if thread_time() > end:
             return
-        if (found := demangled(name)) != name:
+        if (found := shown_function(name, system_names[index])) != name:
             yield index, found
+
+
+def shown_function(name: bytes, system_name: bytes) -> bytes:
+    """Return the name that views show for a function with this name, and this one in the system or none.
+
+    A function with a name besides that in the system has been named by its sender.
+    """
+    if system_name and name != system_name:
+        return name
+    if _MANGLED.match(name):
+        return demangled(name)
+    if system_name and b"::" in name and not name.startswith(b"<"):
+        return _without(b"<", b">", _without(b"(", b")", name)) or name
+    return name
 
 
 def shown_name(name: str) -> str:

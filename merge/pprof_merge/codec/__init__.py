@@ -12,12 +12,15 @@ from pprof_merge.codec.decoding import (
     Summary,
     decode,
     inflate,
+    read_summary,
     summaries,
+    without_traceback,
 )
 from pprof_merge.codec.encoding import compress, encode, encode_pieces
 from pprof_merge.codec.otlp import Conversion, KnownLine
 from pprof_merge.codec.otlp_tables import DictionaryTables, wires_of_samples, without
 from pprof_merge.codec.wire import count_inside, counts_in, messages_in
+from pprof_merge.profile import ProfileColumns
 
 __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "decode",
@@ -28,8 +31,11 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "GZIP_MAGIC",
     # A check of many profiles, and how long its steps took.
     "summaries",
+    "read_summary",
     "Summary",
+    "ProfileColumns",
     "StepTimes",
+    "without_traceback",
     # What any message has, before it is parsed.
     "counts_in",
     "count_inside",

@@ -24,7 +24,7 @@ from pprof_merge.codec.reader import (
 )
 from pprof_merge.errors import LimitExceeded, MalformedProfile, ProfileError
 from pprof_merge.limits import Limits
-from pprof_merge.profile import Header, Profile, ValueType
+from pprof_merge.profile import Header, Profile, ProfileColumns, ValueType
 
 GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WBITS = 31
@@ -72,12 +72,20 @@ def summaries(
     """
     for data in many:
         try:
-            reader = read(data, limits, times)
+            summary, _ = read_summary(data, limits, times)
         except ProfileError as error:
             yield without_traceback(error)
         else:
-            digest = hashlib.sha256(reader.data).digest()
-            yield Summary(header_of(reader), digest, reader.n_samples, reader.count_start_lines())
+            yield summary
+
+
+def read_summary(
+    data: bytes, limits: Limits, times: StepTimes | None = None
+) -> tuple[Summary, ProfileColumns]:
+    """Return the summary of a profile, gzip or bare protobuf, and its columns. Raises as `decode` does."""
+    reader = read(data, limits, times)
+    digest = hashlib.sha256(reader.data).digest()
+    return Summary(header_of(reader), digest, reader.n_samples, reader.count_start_lines()), reader
 
 
 def read(data: bytes, limits: Limits, times: StepTimes | None = None) -> Reader:

@@ -71,6 +71,20 @@ def test_a_folder_of_rules_must_be_one(tmp_path: Path) -> None:
     assert "PGOF_RULES_DIR" in finding.fix
 
 
+def test_rules_for_metrics_of_functions_must_be_sound_and_of_use(tmp_path: Path) -> None:
+    file = tmp_path / "functions.toml"
+    assert found("functions").detail == "off"
+    missing = found("functions", function_metrics_file=file)
+    assert (missing.state, missing.detail) == ("fails", f"{file}: No such file or directory")
+    file.write_text("\n[[rule]]\nname = 'json'\nfunction = '('\n")
+    broken = found("functions", function_metrics_file=file, metrics_open=True)
+    assert (broken.state, "line 2: the regular expression '('" in broken.detail) == ("fails", True)
+    file.write_text("[[rule]]\nname = 'json'\nfunction = 'json'\n")
+    sound = found("functions", function_metrics_file=file, metrics_open=True)
+    assert (sound.state, sound.detail) == ("ok", f"1 rules in {file}")
+    assert found("functions", function_metrics_file=file).state == "warning"
+
+
 def test_servers_of_debuginfod_are_named_without_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found("debuginfod").detail == "off"
     urls = "https://me:secret@one.example/debug http://localhost:8002"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from time import process_time
 
 import pytest
 from pgo_collector.engine.pushes import (
@@ -19,6 +20,7 @@ from pgo_collector.engine.pushes import (
     Unpacked,
     validate_pushes,
 )
+from pgo_collector.engine.validation import BODY_TIME
 from pgo_collector.errors import BodyTooCostly
 from pgo_collector.model.series import Series
 from pgo_collector.submits.submits import SubmitBatcher
@@ -55,6 +57,20 @@ def _endless(tried: Path, content: bytes, limits: Limits) -> Sequence[Unpacked]:
     while True:
         with suppress(Exception):
             sum(range(1000))
+
+
+def _elsewhere(content: bytes, limits: Limits) -> Sequence[Unpacked]:
+    """Work for longer than a body may, on something that isn't the body's."""
+    with BODY_TIME.suspended():
+        end = process_time() + 1
+        while process_time() < end:
+            sum(range(1000))
+    return _quick(content, limits)
+
+
+def _elsewhere_and_endless(tried: Path, content: bytes, limits: Limits) -> Sequence[Unpacked]:
+    _elsewhere(content, limits)
+    return _endless(tried, content, limits)
 
 
 def _stubborn(tried: Path, content: bytes, limits: Limits) -> Sequence[Unpacked]:
@@ -101,6 +117,17 @@ def test_a_large_body_has_time_for_its_size(tmp_path: Path) -> None:
     part.write_bytes(bytes(3 << 19))
     outcomes = _validated(tmp_path, [PushBody(part, partial(_endless, tmp_path / "tried"))])
     assert "than 0.45 seconds" in str(outcomes[0]) or "than 4.5 seconds" in str(outcomes[0])
+
+
+def test_what_is_not_the_bodys_takes_none_of_its_time(tmp_path: Path) -> None:
+    bodies = [
+        PushBody(profile_of("a"), _elsewhere),
+        PushBody(b"a", partial(_elsewhere_and_endless, tmp_path / "tried")),
+    ]
+    (taken, refused) = _validated(tmp_path, bodies)
+    assert isinstance(taken, list)
+    assert [type(placed) for placed in taken] == [PlacedProfile]
+    assert isinstance(refused, BodyTooCostly)
 
 
 @pytest.fixture(scope="module")

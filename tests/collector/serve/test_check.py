@@ -36,6 +36,7 @@ PARTS = {
         "sessions",
         "webhook",
         "rules",
+        "functions",
         "binaries",
         "debuginfod",
         "bulk",

@@ -127,6 +127,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 upkeep=Upkeep(store, opened.tasks, locks, settings, TrustedClock(), binaries=opened.binaries),
                 background=background,
                 clocks=opened.commits.clocks,
+                functions=opened.commits.functions,
             )
             metrics.register_gauges(gauges)
             transport = httpx.ASGITransport(create_app(settings, dependencies))
