@@ -254,8 +254,10 @@ def test_help_names_what_matters_and_how_to_see_all(stopped: Server) -> None:
     assert {*re.findall(r"^      `PGOF_(\w+)`", listed, re.MULTILINE)} == {*map(str.upper, MASTERS)}
 
 
-def test_the_version_says_how_the_engine_runs(stopped: Server) -> None:
-    assert stopped.run("--version").stdout == f"pgo-collector {version('pgo-collector')}, engine {ENGINE}\n"
+def test_the_version_says_the_commit_and_how_the_engine_runs(stopped: Server) -> None:
+    shown = stopped.run("--version").stdout
+    named = f"pgo-collector {re.escape(version('pgo-collector'))}"
+    assert re.fullmatch(rf"{named}(, commit [0-9a-f]{{12}})?, engine {ENGINE}\n", shown)
 
 
 @pytest.fixture
