@@ -58,8 +58,7 @@ WRITTEN = {
     "traces": Written(
         ("Traces",),
         # A submit, a kept merge, a merge, and the gate, through which no others come.
-        {f"\n| {case} |": 4 for case in _UNSIGNED}
-        | {f"\n| signed, {parts} parts |": 3 for parts in ("all", "no")},
+        {f"\n| {case} |": 4 for case in _UNSIGNED} | {"\n| signed |": 3},
     ),
     "pages": Written(("Pages", "Pages of a service with many profiles")),
     "client": Written(("The client in a program",)),

@@ -366,14 +366,14 @@ class Table(BaseModel):
     rows_megabytes: int = follows(
         "memory_megabytes",
         rows_megabytes,
-        "MiB for decoded profiles that all workers together keep between merges, a quarter",
+        "MiB for decoded profiles between merges, of all workers together: a quarter",
         gt=0,
         le=1 << 30,
     )
     worker_megabytes: int = follows(
         "memory_megabytes",
         worker_megabytes,
-        "MiB for a task of one worker, which shares four fifths, less what is kept, with the others",
+        "MiB for a task of each worker: its share of four fifths, less what is kept",
         gt=0,
         le=1 << 30,
     )
@@ -388,8 +388,8 @@ class Table(BaseModel):
     body_memory_bytes: int = follows(
         "memory_megabytes",
         body_memory_bytes,
-        "bytes of arriving bodies, beyond which they are written to disk, and four times those of unfinished"
-        " heads of requests",
+        "bytes of arriving bodies in memory, beyond which they go to disk, and a quarter as much for"
+        " unfinished heads of requests",
         default=f"{64 << 20}",
         gt=0,
         le=_MOST,
