@@ -33,6 +33,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── NoSuchBinary        404
     │   ├── NoSuchTrace         404
     │   ├── NoSuchTarget        404
+    │   ├── NoSuchFile          404
     │   ├── CombineNeedsPost    405
     │   ├── BodyTooSlow         408
     │   ├── BinaryThere         409
@@ -54,6 +55,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── CaptureFailed       502
     │   ├── BlobsGone           503
     │   ├── CapturesBusy        503
+    │   ├── FilesFull           503
     │   ├── TooManyStreams      503
     │   ├── CatalogFails        503
     │   │   ├── CatalogGone
@@ -97,7 +99,8 @@ A refusal carries the HTTP status that the client gets:
         ├── TracingUnavailable
         ├── DaskUnavailable
         ├── WorkersUnusable
-        └── AddressUnusable
+        ├── AddressUnusable
+        └── FileUnreadable
 
 A profile that can't be decoded raises `pprof_merge.ProfileError`, to which `http.problems` gives its status.
 """
@@ -443,6 +446,23 @@ class NoSuchTarget(Refusal, status=404):
     """No target in the settings is the one that a profile is to be taken from."""
 
 
+class NoSuchFile(Refusal, status=404):
+    """No file is open under this name, or it is open for another session."""
+
+
+class FilesFull(Refusal, status=503, retry_seconds=600):
+    """As many files are open as may be, or they take as much disk space as they may."""
+
+
+class FileRefused(CollectorError):
+    """A file can't be opened, for the reason `error`, a Refusal or an error of the profile."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(f"{name}: {error}")
+        self.name = name
+        self.error = error
+
+
 class CaptureFailed(Refusal, status=502):
     """The target didn't answer with a profile, or not in time, or the server stops meanwhile."""
 
@@ -567,6 +587,10 @@ class DaskUnavailable(CannotStart):
 
 class WorkersUnusable(CannotStart):
     """No worker process can be started, or not within PGOF_TASK_SECONDS and PGOF_WORKER_MEGABYTES."""
+
+
+class FileUnreadable(CannotStart):
+    """A file that is to be looked at can't be read, or is no profile."""
 
 
 class AddressUnusable(CannotStart):

@@ -96,6 +96,8 @@ EVENTS: Mapping[str, str] = {
     "program deleted": "An uploaded program was deleted: on request, for a newer one, or by age.",
     "blob not deleted": "A blob that no longer counts could not be deleted. It does no harm; the next upkeep"
     " tries again.",
+    "opened file not deleted": "A file that somebody looked at could not be deleted. Nobody sees it any more,"
+    " and it is deleted at the next start.",
     "file not deleted": "A file that isn't needed any more could not be deleted: of a body, of a merge, or"
     " one too many. It takes disk, and does no other harm. Later deletions and the next start try again.",
     "deletion interrupted": "Blobs that no longer count could not be deleted, or their rows. They do no"

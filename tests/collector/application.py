@@ -19,10 +19,12 @@ from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
 from pgo_collector.submits.commit import Commits
+from pgo_collector.submits.opened_files import OpenedFiles
 from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import OwnWorkers
 from pgo_collector.workers.pool import Workers
+from pprof_merge import Limits
 
 from tests.collector.bounds import BOUNDS
 
@@ -50,6 +52,7 @@ def application(home: Path) -> FastAPI:
                 BackgroundTasks({}),
                 Keys(keys, keys, keys),
                 SessionTokens(keys, b"secret", 60),
+                OpenedFiles(store, tasks, KeptMerges(folder.merged, 1), Limits(), 60),
                 asyncio.Event(),
             ),
         )

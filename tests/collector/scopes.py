@@ -82,6 +82,7 @@ NOT_ASKED: Mapping[str, str] = MappingProxyType(
         "POST /ui/sign-out": "signs out",
         "POST /ui/example": "stores",
         "POST /ui/example/remove": "deletes",
+        "POST /ui/file": "opens a file",
         "POST /ui/services/{service}/live": "takes a profile",
         "GET /metrics": "has keys of its own, for who runs the collector",
         "GET /readyz": "says what the workers have read, without a key, to who runs the collector",
@@ -99,6 +100,7 @@ _OF_PAGES = (
 _UNDECLARED = {
     "/api/0/profiles": (*_SELECTION, "limit"),
     "/ui/services/": _OF_PAGES,
+    "/ui/file/services/": _OF_PAGES,
     "/ui/": ("search", "cursor", "type"),
 }
 # How often both are asked again, until an answer is the same: the clock may go on to the next second between.

@@ -88,6 +88,10 @@ class Visitor:
         """Send a form as a page does; names of headers may have underscores for hyphens."""
         return self._request("POST", path, headers, data=dict(form or {}))
 
+    def post_files(self, path: str, files: Mapping[str, tuple[str, bytes]], **headers: str) -> httpx.Response:
+        """Send a form with files, each a name and its content, as a page does."""
+        return self._request("POST", path, headers, files=files)
+
     def get(self, path: str, headers: Mapping[str, str] | None = None, **query: str) -> httpx.Response:
         """Request a path; names of parameters may end in an underscore."""
         named = {name.rstrip("_"): value for name, value in query.items()}

@@ -1,4 +1,4 @@
 """The command `pgo-collector`: it starts at `cli.main`.
 
-`backup`, `check`, `copy` and `trace` are its longer subcommands.
+`backup`, `check`, `copy` and `trace` are its longer subcommands. `view` is the one of `pprof-merge view`.
 """

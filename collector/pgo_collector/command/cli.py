@@ -193,11 +193,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(_: argparse.Namespace) -> None:
+    from pgo_collector.serve.first_look import FirstLook  # noqa: PLC0415 (see above)
     from pgo_collector.serve.server import serve  # noqa: PLC0415 (see above)
 
     settings = read_settings()
     set_up_logs(settings.log_level)
-    serve(settings)
+    serve(settings, FirstLook())
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -147,7 +147,7 @@ def _validated(body: SubmittedBody, read: _Read, limits: Limits) -> _Outcome:
 
 def _check_of_go(type_: str, header: Header) -> None:
     """Raise NotOfItsType for a profile that is certainly another one than Go's of this type."""
-    likely = (CPU,) if is_cpu(header) else _likely(header)
+    likely = (CPU,) if is_cpu(header) else likely_types(header)
     if likely and type_ not in likely:
         raise _not_of_type(type_, header, _advice(likely))
 
@@ -171,17 +171,17 @@ def check_cpu(header: Header) -> None:
         period = f"the period is in {_cut(str(header.period_type))}, not in {CPU_TIME}"
         if header.period_type == _NONE:
             period = f"it has no period, which must be in {CPU_TIME}"
-        raise NotACPUProfile(f"not a CPU profile for builds: {period}; {_advice(_likely(header))}")
+        raise NotACPUProfile(f"not a CPU profile for builds: {period}; {_advice(likely_types(header))}")
     given = sorted(header.sample_types)
     if given not in _OF_CPU:
         types = ", ".join(map(str, header.sample_types[:10])) or "nothing"
         raise NotACPUProfile(
             f"not a CPU profile for builds: it measures {_cut(types)}, not {SAMPLE_COUNT} and {CPU_TIME};"
-            f" {_advice(_likely(header))}"
+            f" {_advice(likely_types(header))}"
         )
 
 
-def _likely(header: Header) -> tuple[str, ...]:
+def likely_types(header: Header) -> tuple[str, ...]:
     """Return the types that a profile may be of, by its sample types; none if they don't tell."""
     names = [sample_type.type for sample_type in header.sample_types]
     for beginning, types in _LIKELY.items():

@@ -149,6 +149,12 @@ class KeptMerges:
             self._drop_oldest()
         return merge
 
+    def clear(self) -> None:
+        """Delete all merges."""
+        with self._lock:
+            while self._kept:
+                delete_or_log(self._kept.popitem()[1].path)
+
     def _drop(self, fingerprint: str, entry: _Entry) -> None:
         with self._lock:
             if self._kept.get(fingerprint) is entry:  # else the merge was made again meanwhile, or dropped

@@ -39,7 +39,8 @@ def pprof_of(content: bytes, limits: Limits) -> bytes:
             return read_perf_script(text, limits)
         if folded_stack(_first_line(text)) is not None:
             return read_folded(text, limits)
-    raise NotPprof(f"this is {other_format(bare) or 'in no format that is known here'}; it may be {FORMATS}")
+    what = other_format(bare) or "in no format that is known here"
+    raise NotPprof(f"this is {what}. A file may be {FORMATS}")
 
 
 def _first_line(text: str) -> str:

@@ -41,7 +41,7 @@ _LONGEST_SHOWN = 60
 
 
 class _Kind(NamedTuple):
-    """What samples have in common: their stack, from the leaf on, their labels, and their event."""
+    """The stack of samples, from the leaf on, their labels, and their event."""
 
     stack: tuple[int, ...]
     labels: SampleLabels

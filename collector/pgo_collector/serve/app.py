@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import NamedTuple
 
 from fastapi import FastAPI
@@ -53,21 +54,27 @@ from pgo_collector.store.locks import Locks
 from pgo_collector.store.readiness import Readiness
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
-from pgo_collector.submits.body import BodyReader
+from pgo_collector.submits.body import LARGEST_BODY, BodyBound, BodyReader
 from pgo_collector.submits.captures import Captures, CapturesOfTargets, NoCaptures
 from pgo_collector.submits.commit import Commits
 from pgo_collector.submits.example import Example
+from pgo_collector.submits.opened_files import OpenedFiles
 from pgo_collector.submits.programs import ProgramUploads
 from pgo_collector.submits.submits import Quotas, Submits
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering, has_speedscope
-from pgo_collector.ui.sessions import Sessions, SessionTokens
+from pgo_collector.ui.sessions import Sessions, SessionsOfFiles, SessionTokens
 from pgo_collector.ui.site import mount_site
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.throttle import SignInThrottle
 from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import BulkProgress
+
+# Files in one form.
+_FILES = 2
+# Answers about opened files that are kept for the pages.
+_KEPT_ANSWERS_BYTES = 8 << 20
 
 
 class Keys(NamedTuple):
@@ -99,6 +106,7 @@ class AppDependencies(NamedTuple):
     background: BackgroundTasks
     keys: Keys
     tokens: SessionTokens
+    files: OpenedFiles
     stopping: asyncio.Event
     metrics: Metrics = OFF
     tracing: Tracing = NO_TRACING
@@ -183,11 +191,31 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         rules=rules,
         binaries=binaries,
         has_speedscope=has_speedscope(),
+        opened=dependencies.files,
+        bodies=bodies,
+        form_bound=BodyBound(_FILES * settings.largest_body, LARGEST_BODY),
     )
-    mount_site(app, sources)
+    mount_site(app, sources, _of_files(sources, dependencies.files, settings))
     install_error_handlers(app, DIALECTS, sources.inventory.nearest_service)
     layers = dependencies.metrics.around(AccessLog(DrainBody(AnswerCancelled(app, DIALECTS))), app, SUBMITS)
     return dependencies.tracing.around(layers, describer(app))
+
+
+def _of_files(sources: Sources, files: OpenedFiles, settings: Settings) -> Sources:
+    """Return the sources of the pages of opened files."""
+    store, budget = files.store, settings.output_budget
+    fleet, summaries = Fleet(store, files.tasks, budget, _KEPT_ANSWERS_BYTES), Summaries(store.catalog)
+    return replace(
+        sources,
+        sessions=SessionsOfFiles(sources.sessions.tokens, sources.reports.store, files),
+        fleet=fleet,
+        activities=Activities(fleet, summaries, settings.timeline_steps),
+        inventory=Inventory(store.catalog),
+        summaries=summaries,
+        reports=Reports(store, files.tasks, sources.rules, sources.binaries, budget),
+        merges=Merges(store, files.tasks, files.locks, files.kept_merges, budget),
+        is_of_files=True,
+    )
 
 
 def _captures(settings: Settings, submits: Submits, stopping: asyncio.Event) -> Captures:

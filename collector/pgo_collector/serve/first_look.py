@@ -14,6 +14,7 @@ from pathlib import Path
 from pgo_collector.http.keys import append_line, new_key
 from pgo_collector.settings import Settings
 from pgo_collector.submits.example import EXAMPLE
+from pgo_collector.submits.opened_files import SECONDS, OpenedFiles
 from pgo_collector.ui.sessions import SessionTokens
 
 _LINK_SECONDS = 3600
@@ -22,7 +23,7 @@ _GREETING = """\
 A collector for a first look, with keys of its own and data in {directory}; Ctrl-C stops it.
 
 The pages. This link signs you in, once and within an hour:
-{url}/ui/sign-in?session={session}
+{link}
 
 In another terminal, in this folder:
 
@@ -44,25 +45,38 @@ def make_keys(settings: Settings) -> None:
                 append_line(file, new_key())
 
 
-def print_greeting(settings: Settings, url: str, tokens: SessionTokens) -> None:
-    """Print how to use the collector, which serves at a URL now, if it has keys of its own.
+class FirstLook:
+    """The start of `serve`: a text that says how to use the collector, and no open files."""
 
-    No key is printed, since it would stay in the terminal's history, but a link that works once.
-    """
-    keys = tokens.keys.keys.keys
-    if not (settings.makes_keys and keys):
-        return
-    greeting = _GREETING.format(
-        directory=settings.directory,
-        url=f"{url}{settings.root_path}",
-        session=replace(tokens, seconds=_LINK_SECONDS).begin(keys[0]),
-        submit_keys=_pasted(settings.submit_auth_keys_file),
-        merge_keys=_pasted(settings.merge_auth_keys_file),
-        profile=_pasted(EXAMPLE),
-    )
-    with suppress(OSError):  # nobody reads it any more
-        sys.stdout.write(greeting)
-        sys.stdout.flush()
+    file_seconds = SECONDS
+
+    async def open(self, files: OpenedFiles) -> None:
+        """Do nothing."""
+
+    def print(self, settings: Settings, url: str, tokens: SessionTokens) -> None:
+        """Print how to use the collector, which serves at a URL now, if it has keys of its own.
+
+        No key is printed, since it would stay in the terminal's history, but a link that works once.
+        """
+        if not (settings.makes_keys and tokens.keys.keys.keys):
+            return
+        greeting = _GREETING.format(
+            directory=settings.directory,
+            url=f"{url}{settings.root_path}",
+            link=sign_in_link(settings, url, tokens),
+            submit_keys=_pasted(settings.submit_auth_keys_file),
+            merge_keys=_pasted(settings.merge_auth_keys_file),
+            profile=_pasted(EXAMPLE),
+        )
+        with suppress(OSError):  # nobody reads it any more
+            sys.stdout.write(greeting)
+            sys.stdout.flush()
+
+
+def sign_in_link(settings: Settings, url: str, tokens: SessionTokens) -> str:
+    """Return a link that signs in with the first key, once."""
+    session = replace(tokens, seconds=_LINK_SECONDS).begin(tokens.keys.keys.keys[0])
+    return f"{url}{settings.root_path}/ui/sign-in?session={session}"
 
 
 def _pasted(file: Path) -> str:

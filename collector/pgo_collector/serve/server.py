@@ -46,11 +46,12 @@ from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.resources import HeapTrimming
 from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
-from pgo_collector.serve.first_look import make_keys, print_greeting
+from pgo_collector.serve.first_look import FirstLook, make_keys
 from pgo_collector.serve.listener import BACKLOG, Listener, address_of, grpc_listener, listen
 from pgo_collector.serve.root_path import BelowRootPath
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.serve.traced import open_tracing
+from pgo_collector.serve.view import ViewOfFiles
 from pgo_collector.settings import Settings
 from pgo_collector.starting.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.starting.reconcile import Progress, Reconciliation
@@ -61,6 +62,7 @@ from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store, catalog_fails, claim_of, database_of, storage_of
 from pgo_collector.submits.commit import Commits
 from pgo_collector.submits.function_metrics import FunctionRulesFile, NoFunctionRules
+from pgo_collector.submits.opened_files import open_files
 from pgo_collector.traces.tracing import Tracing
 from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.upkeep.clock import TrustedClock
@@ -86,11 +88,14 @@ _WEBHOOK_SECONDS, _WEBHOOK_DAYS, _WEBHOOK_EVENTS = 15.0, 3.0, 10_000
 _log = structlog.get_logger()
 
 
-def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises CannotStart, StorageFails and CatalogFails."""
+def serve(settings: Settings, first: FirstLook | ViewOfFiles) -> None:
+    """Serve until SIGTERM or SIGINT; `first` says what to show at the start.
+
+    Raises CannotStart, StorageFails and CatalogFails.
+    """
     share_heap()
     with _catalog_failures():
-        uvloop.run(_serve(settings))
+        uvloop.run(_serve(settings, first))
 
 
 def reindex(settings: Settings) -> int:
@@ -195,7 +200,7 @@ async def _open(database: Database, settings: Settings, progress: Progress) -> N
         await asyncio.sleep(_WAIT_SECONDS)
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, first: FirstLook | ViewOfFiles) -> None:
     """Listen, then open the store, then let requests through to it, until a signal comes."""
     endpoint = _endpoint(settings)
     clock = TrustedClock()
@@ -227,8 +232,9 @@ async def _serve(settings: Settings) -> None:
             tracing=tracing,
             progress=gate.progress,
             stopping=stopping,
+            first=first,
         )
-        greet = partial(print_greeting, settings, f"http://{address_of(listener)}", tokens)
+        greet = partial(first.print, settings, f"http://{address_of(listener)}", tokens)
         working = asyncio.create_task(_run_app(app, gate, server, serving, settings, greet=greet))
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
         if not gate.is_open:  # it stops before it is ready, or can't start
@@ -286,9 +292,14 @@ async def _opened_app(
     tracing: Tracing,
     progress: Progress,
     stopping: asyncio.Event,
+    first: FirstLook | ViewOfFiles,
 ) -> AsyncIterator[ASGIApp]:
     """Open the application over a store, with its background tasks. Raises CannotStart."""
-    async with open_store(settings, folder, metrics, progress) as opened:
+    async with (
+        open_store(settings, folder, metrics, progress) as opened,
+        open_files(folder, opened.tasks, settings.limits, first.file_seconds) as files,
+    ):
+        await first.open(files)
         store, tasks = opened.store, opened.tasks
         await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
         kept_merges = await asyncio.to_thread(KeptMerges, folder.merged, settings.merges_kept)
@@ -308,6 +319,7 @@ async def _opened_app(
                 "debuginfod": _fetching(opened, locks, settings, metrics, tracing),
                 "claim": store.claim,
                 "heap": HeapTrimming(),
+                "opened files": files,
                 "webhook": _deliveries(endpoint, store, locks, clock, metrics=metrics, tracing=tracing),
             }
         )
@@ -332,6 +344,7 @@ async def _opened_app(
             background,
             keys,
             tokens,
+            files,
             stopping,
             metrics,
             tracing,

@@ -47,6 +47,7 @@ class DataFolder:
     incoming/*.part   bodies being received and merges being made; deleted at a start
     merged/*.merge    kept merges, see `merges.kept`
     rows/             decoded profiles of the workers, see `engine.row_cache`
+    opened/           files that somebody looks at, see `submits.opened_files`; deleted at a start
     tmp/              sockets of the worker processes, if there is no other folder for temporary files
     start_lines/      where Go functions begin, see `engine.start_lines`
     binaries/         programs that were uploaded, see `store.binaries`
@@ -81,6 +82,7 @@ class DataFolder:
         self.binaries = path / "binaries"
         self.copies = path / "copies"
         self.undated = path / UNDATED
+        self.opened = path / "opened"
         self.tmp = path / "tmp"
         self.catalog = path / CATALOG
         self.session_secret = path / "session.secret"
@@ -194,6 +196,7 @@ class DataFolder:
             self.copies,
             self.incoming,
             self.merged,
+            self.opened,
             self.releases,
             self.rows,
             self.start_lines,

@@ -28,6 +28,10 @@ _SMALL_BUFFER_BYTES = 16 << 10
 _IN_MEMORY_BYTES = 64 << 10
 
 
+# What sets the size of the largest profile, in messages.
+LARGEST_BODY = "PGOF_MAX_INFLATED_BYTES or, if it is gzip, PGOF_MAX_COMPRESSED_BYTES"
+
+
 class BodyBound(NamedTuple):
     """The largest body that a route takes, in bytes, and the settings to name in messages, if any set it."""
 

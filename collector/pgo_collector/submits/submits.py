@@ -35,7 +35,7 @@ from pgo_collector.http.auth import check_scope, context_of
 from pgo_collector.model.series import Series
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
-from pgo_collector.submits.body import BodyBound, BodyReader
+from pgo_collector.submits.body import LARGEST_BODY, BodyBound, BodyReader
 from pgo_collector.submits.commit import Commits, Submission, Submitted, settle
 from pgo_collector.submits.function_metrics import RuleSet
 from pgo_collector.traces.spans import Place, place, shared, span, untraced_context
@@ -64,9 +64,7 @@ class Submits:
         self._functions = commits.functions
         self._submits = SubmitBatcher(workers, settings.limits, validate_bodies)
         self._pushes = SubmitBatcher(workers, settings.limits, validate_pushes)
-        self._bound = BodyBound(
-            settings.largest_body, "PGOF_MAX_INFLATED_BYTES or, if it is gzip, PGOF_MAX_COMPRESSED_BYTES"
-        )
+        self._bound = BodyBound(settings.largest_body, LARGEST_BODY)
         self._bodies = bodies
 
     async def submit(

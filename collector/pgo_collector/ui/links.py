@@ -28,6 +28,8 @@ _MAX_HERE = 2500
 _MAX_NAME = 500
 # The longest selection and filters, as a link has them. A page has up to a thousand such links.
 _MOST_CHARACTERS = 1000
+# Where the pages of opened files are, below the others.
+OF_FILES = "/file"
 # Characters of a search.
 MAX_SEARCH = 200
 
@@ -42,19 +44,25 @@ def site_of(request: Request) -> str:
     return f"{context_of(request).root_path}/ui"
 
 
-def path_of(site: str, service: str, page: str) -> str:
-    """Return the path of a page of a service, without a query."""
-    return f"{site}/services/{quote(service, safe='')}" + (f"/{page}" if page else "")
+def services_of(request: Request) -> str:
+    """Return the path below which each service has its pages, stored or opened, as the browser sees it."""
+    return f"{context_of(request).root_path}{request.scope['root_path']}/services"
+
+
+def path_of(services: str, service: str, page: str) -> str:
+    """Return the path of a page of a service, without a query; `services` is what `services_of` returns."""
+    return f"{services}/{quote(service, safe='')}" + (f"/{page}" if page else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
     """The parameters of a request for a page of a service, from which the page's links are made.
 
-    `site` is the path of the pages. `selected` are those of the selection, `own` those of the page.
+    `services` is the path below which the pages of services are. `selected` are those of the selection,
+    `own` those of the page.
     """
 
-    site: str
+    services: str
     service: str
     page: str
     selected: dict[str, str]
@@ -72,7 +80,7 @@ class Links:
             given["search"] = given["search"][:MAX_SEARCH]
         # Empty labels of a base mean "no labels"; other empty parameters mean nothing.
         kept = {name: text for name, text in given.items() if text or name in BASE}
-        links = cls(site_of(request), context_of(request).service, page, selected, kept)
+        links = cls(services_of(request), context_of(request).service, page, selected, kept)
         if not links.fits():
             raise ParameterInvalid(
                 f"labels, ids, focus, ignore, hide, trim_path: together they have over {_MOST_CHARACTERS:,}"
@@ -87,7 +95,7 @@ class Links:
 
     def path(self, page: str) -> str:
         """Return the path of a page of the service, without a query."""
-        return path_of(self.site, self.service, page)
+        return path_of(self.services, self.service, page)
 
     def here(self, **changes: str | int | None) -> str:
         """Return a link to this page with other parameters; None removes a parameter."""
@@ -111,6 +119,12 @@ class Links:
         """Return the parameters of the link that `here` returns, the changed ones last."""
         kept = {name: text for name, text in {**self.selected, **self.own}.items() if name not in changes}
         return _given({**kept, **changes})
+
+
+def speedscope_link(site: str, links: Links) -> str:
+    """Return a link that opens the merge of the selection in this server's speedscope."""
+    merge = f"{links.path('merge')}?{urlencode(links.selected | {'format': 'speedscope'})}"
+    return f"{site}/speedscope/index.html#profileURL={quote(merge, safe='')}&title={quote(links.service)}"
 
 
 def is_https(request: Request) -> bool:

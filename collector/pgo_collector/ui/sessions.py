@@ -13,13 +13,14 @@ import hmac
 import re
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.ended_sessions import EndedSessions
 from pgo_collector.http.keys import Key, KeyFile
 from pgo_collector.store.store import Store, catalog_fails, not_stored
+from pgo_collector.submits.opened_files import OpenedFiles
 
 _TOKEN = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{16})\.([0-9a-f]{64})", re.ASCII)
 
@@ -38,7 +39,7 @@ class Sessions:
         if key is None:
             return None
         try:
-            has_ended = await asyncio.to_thread(self._ended.includes, _signature_of(token))
+            has_ended = await asyncio.to_thread(self._ended.includes, session_of(token))
         except SQLAlchemyError as error:
             raise catalog_fails(error) from error
         return None if has_ended else key
@@ -48,13 +49,27 @@ class Sessions:
         if self.tokens.key_of(token) is None:
             return
         try:
-            await self._store.write(self._ended.add, _signature_of(token), int(token.split(".")[1]))
+            await self._store.write(self._ended.add, session_of(token), int(token.split(".")[1]))
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("end of the session", error) from error
 
 
-def _signature_of(token: str) -> str:
+def session_of(token: str) -> str:
+    """Return what tells the session of a token from all others: its signature."""
     return token.rpartition(".")[2]
+
+
+class SessionsOfFiles(Sessions):
+    """The same sessions on the pages of opened files, where a key is for the files of its session only."""
+
+    def __init__(self, tokens: SessionTokens, store: Store, files: OpenedFiles) -> None:
+        super().__init__(tokens, store)
+        self._files = files
+
+    async def key_of(self, token: str) -> Key | None:
+        """Return the key of a session with the scope of its files, as `Sessions.key_of` returns one."""
+        key = await super().key_of(token)
+        return None if key is None else replace(key, scope=self._files.scope_of(session_of(token)))
 
 
 @dataclass(frozen=True, slots=True)

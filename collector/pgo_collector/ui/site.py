@@ -9,17 +9,19 @@ from pprof_merge import ProfileError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
-from pgo_collector.errors import KeyRefused, Refusal
+from pgo_collector.errors import KeyOutOfScope, KeyRefused, NoSuchFile, Refusal
 from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, describe_error
+from pgo_collector.submits.opened_files import NOT_OPEN
 from pgo_collector.ui.headers import SPEEDSCOPE_POLICY, PageHeaders
-from pgo_collector.ui.links import site_of
+from pgo_collector.ui.links import OF_FILES, services_of, site_of
 from pgo_collector.ui.pages.build import build_routes
 from pgo_collector.ui.pages.choose import choose_routes
 from pgo_collector.ui.pages.diff import diff_routes
 from pgo_collector.ui.pages.example import example_routes
+from pgo_collector.ui.pages.file import file_routes
 from pgo_collector.ui.pages.flame import flame_routes
 from pgo_collector.ui.pages.function import function_routes
 from pgo_collector.ui.pages.latency import latency_routes
@@ -49,14 +51,19 @@ _PAGES = (
     choose_routes,
     merge_routes,
     traces_pages,
+    file_routes,
 )
+_PAGES_OF_FILES = (flame_routes, top_routes, diff_routes, function_routes, merge_routes)
 
 
-def mount_site(app: FastAPI, sources: Sources) -> None:
-    """Serve the site below /ui; /ui itself redirects to it, and so does / if a browser asks."""
+def mount_site(app: FastAPI, sources: Sources, of_files: Sources) -> None:
+    """Serve the site below /ui; /ui itself redirects to it, and so does / if a browser asks.
+
+    The pages of opened files have the sources `of_files`.
+    """
     app.router.routes.append(Route("/", _redirect_browser, methods=["GET", "HEAD"]))
     app.router.routes.append(Route("/ui", _redirect_to_site, methods=["GET", "HEAD"]))
-    app.mount("/ui", _site(sources))
+    app.mount("/ui", _site(sources, of_files))
 
 
 async def _redirect_browser(request: Request) -> Response:
@@ -69,12 +76,14 @@ async def _redirect_to_site(request: Request) -> Response:
     return RedirectResponse(f"{site_of(request)}/")
 
 
-def _site(sources: Sources) -> ASGIApp:
+def _site(sources: Sources, of_files: Sources) -> ASGIApp:
     """Return the application: the pages, their files, and speedscope if it was built."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     visitors = visitor_routes(sources.sessions, sources.throttle, sources.rendering)
     for each in (visitors, *(page(sources) for page in _PAGES)):
         app.router.routes.extend(each.routes)
+    opened = Router([route for page in _PAGES_OF_FILES for route in page(of_files).routes])
+    app.mount(OF_FILES, PageHeaders(opened))
     app.mount("/static", Assets(directory=STATIC))
     if sources.has_speedscope:
         app.mount("/speedscope", PageHeaders(Assets(directory=SPEEDSCOPE), SPEEDSCOPE_POLICY))
@@ -84,6 +93,8 @@ def _site(sources: Sources) -> ASGIApp:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         if isinstance(error, KeyRefused):
             return redirect_to_sign_in(request)
+        if isinstance(error, KeyOutOfScope) and services_of(request) != f"{site_of(request)}/services":
+            error = NoSuchFile(NOT_OPEN)
         status, detail, headers = describe_error(request, error)
         return await sources.rendering.page(
             request, "problem.html", status, headers, title=status.phrase, detail=detail

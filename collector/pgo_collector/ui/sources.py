@@ -15,8 +15,10 @@ from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.reports import Reports
 from pgo_collector.store.binaries import Binaries
+from pgo_collector.submits.body import BodyBound, BodyReader
 from pgo_collector.submits.captures import Captures
 from pgo_collector.submits.example import Example
+from pgo_collector.submits.opened_files import OpenedFiles
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions
@@ -25,7 +27,10 @@ from pgo_collector.ui.throttle import SignInThrottle
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Dependencies of the pages: their sources, templates, and the sessions of their visitors."""
+    """Dependencies of the pages: their sources, templates, and the sessions of their visitors.
+
+    The pages of opened files have sources of their own, of these files in place of the stored profiles.
+    """
 
     sessions: Sessions
     throttle: SignInThrottle
@@ -45,3 +50,7 @@ class Sources:
     rules: RulesFolder
     binaries: Binaries
     has_speedscope: bool
+    opened: OpenedFiles
+    bodies: BodyReader
+    form_bound: BodyBound
+    is_of_files: bool = False

@@ -8,6 +8,7 @@ would be compiled one by one at the import.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -36,6 +37,8 @@ _BAD_INPUT = 2
 _KEPT_BLOCK = 8 << 20
 _COLUMNS = 80  # of a terminal that has no width
 _MOST_TOLD = 5  # build ids in a message
+# A command that another package adds, and the group of its entry point.
+_VIEW, _COMMANDS = "view", "pprof_merge.commands"
 _INTERRUPTED = 130  # what shells give for SIGINT
 
 
@@ -44,7 +47,10 @@ def parser() -> argparse.ArgumentParser:
     described = argparse.ArgumentParser(
         prog="pprof-merge",
         description="Merge pprof profiles into one. The order of the files makes no difference.",
-        epilog="Exit status: 0, or 2 with a message that names the file or option at fault.",
+        epilog=(
+            "`pprof-merge view FILE` shows a profile in the browser, and `pprof-merge view FILE FILE` the"
+            " difference of two. Exit status: 0, or 2 with a message that names the file or option at fault."
+        ),
         formatter_class=_formatter,
     )
     described.add_argument("--version", action=ShowVersion, of="pprof-merge", more=f", engine {ENGINE}")
@@ -168,9 +174,12 @@ def _half_life(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == [_VIEW]:
+        return _view(given[1:])
     keep_heap(_KEPT_BLOCK)
     command = parser()
-    options = command.parse_args(arguments)
+    options = command.parse_args(given)
     wanted = FORMATS[options.format]
     if wanted.binary and options.output == STANDARD_STREAM and sys.stdout.isatty():
         command.error("standard output is a terminal; name a file with -o")
@@ -193,6 +202,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     return 0
+
+
+def _view(arguments: Sequence[str]) -> int:
+    """Run the command `view`, whose pages are the collector's: it is installed by itself."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - see _Version
+
+    for command in entry_points(group=_COMMANDS, name=_VIEW):
+        gc.enable()  # the entry point disables it for a command that ends soon
+        status: int = command.load()(arguments)
+        return status
+    say("pprof-merge: view needs the collector's pages: pip install pgo-collector")
+    return _BAD_INPUT
 
 
 def _check_report(command: argparse.ArgumentParser, options: argparse.Namespace) -> None:

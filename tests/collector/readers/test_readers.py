@@ -40,6 +40,10 @@ PROFILES = sorted((TESTDATA / "profiles").glob("*-001.pb.gz")) + sorted(TESTDATA
 PERF = (TESTDATA / "perf-script-default.txt").read_bytes()
 
 
+def zstd_packed(content: bytes) -> bytes:
+    return zstd.compress(content)
+
+
 def read(content: bytes) -> Profile:
     return decode(pprof_of(content, Limits()))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from urllib.parse import quote, urlencode
 
 from pprof_merge import FORMATS
 from starlette.requests import Request
@@ -11,7 +10,7 @@ from starlette.responses import Response
 
 from pgo_collector.http.routing import Routes
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.ui.links import Links, api_url
+from pgo_collector.ui.links import api_url, site_of, speedscope_link
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
@@ -47,7 +46,7 @@ def build_routes(sources: Sources) -> Routes:
             formats=list(FORMATS.values()),
             merge_command=_command(request, "merge", selected.links.service, selected.links.selected),
             release_command=_command(request, "release", selected.links.service, {}) if is_whole else None,
-            speedscope=_speedscope(selected.links),
+            speedscope=speedscope_link(site_of(request), selected.links),
             most=_MAX_LISTED,
         )
 
@@ -58,11 +57,3 @@ def _command(request: Request, route: str, service: str, selected: dict[str, str
     """Return the command for a pipeline. URLs percent-encode quotes, so none ends the quotes of the shell."""
     query = {"service": service, **selected, "format": "go"}
     return _COMMAND.format(url=api_url(request, route, query))
-
-
-def _speedscope(links: Links) -> str:
-    """Return a link that opens the merge in this server's speedscope."""
-    merge = f"{links.path('merge')}?{urlencode(links.selected | {'format': 'speedscope'})}"
-    return (
-        f"{links.site}/speedscope/index.html#profileURL={quote(merge, safe='')}&title={quote(links.service)}"
-    )

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.routing import Routes, first_values
 from pgo_collector.http.selections import selection_of
-from pgo_collector.ui.links import path_of, query_of, site_of
+from pgo_collector.ui.links import path_of, query_of, services_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.selection_bar import CHOOSE, FIND, IS, KEY, PAGE, PAGES, VALUE, chosen_labels
 from pgo_collector.ui.sources import Sources
@@ -32,7 +32,7 @@ def choose_routes(sources: Sources) -> Routes:
         query |= {"labels": chosen_labels(request, selection)}
         if not query["labels"]:
             del query["labels"]
-        path = path_of(site_of(request), selection.service, page)
+        path = path_of(services_of(request), selection.service, page)
         return RedirectResponse(path + query_of(query), HTTPStatus.SEE_OTHER)
 
     return routes

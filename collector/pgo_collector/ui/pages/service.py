@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from pprof_merge import FORMATS
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,8 +20,10 @@ from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Scope, Series
 from pgo_collector.releases.folder import Releases
 from pgo_collector.ui.comparisons import Comparison, comparisons, release_time
-from pgo_collector.ui.links import Links
+from pgo_collector.ui.links import Links, site_of, speedscope_link
+from pgo_collector.ui.pages.visitors import token_of
 from pgo_collector.ui.selection_bar import CHOOSE, FIND, MEANINGS, selection_bar
+from pgo_collector.ui.sessions import session_of
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.timeline_drawing import newest_releases, presets, timeline_of
 
@@ -67,19 +70,15 @@ async def service_page(
 
     Its facts describe the selected profiles, or the `shown` ones where the page shows only some of them.
     """
-    now, offered = time.time_ns(), list[Comparison]()
-    bar = await selection_bar(request, sources.summaries, selected.selection, selected.links)
-    if selected.summary is not None:
-        blobs = sources.reports.store.blobs.storage
-        released = await asyncio.to_thread(release_time, blobs, selected.selection.service)
-        offered = comparisons(selected.selection, selected.links, selected.summary, released, now)
+    if sources.is_of_files:
+        parts = _parts_of_file(request, sources, selected)
+    else:
+        parts = await _parts_of_selection(request, sources, selected)
     return await sources.rendering.page(
         request,
         template,
         status,
-        bar=bar,
         meanings=MEANINGS,
-        comparisons=offered,
         service=selected.selection.service,
         selection=selected.selection,
         links=selected.links,
@@ -88,10 +87,42 @@ async def service_page(
         shown=values.pop("shown", selected.summary),
         has_speedscope=sources.has_speedscope,
         tracked=_tracked_type(selected),
-        now=now,
-        **await _timeline(sources, selected),
+        now=time.time_ns(),
+        **parts,
         **values,
     )
+
+
+def _parts_of_file(request: Request, sources: Sources, selected: SelectedProfiles) -> dict[str, Any]:
+    """Return what the pages of an opened file have in place of the selection. Raises NoSuchFile."""
+    file, links = sources.opened.named(selected.selection.service), selected.links
+    others = [
+        other
+        for other in sources.opened.of(session_of(token_of(request)))
+        if other.type == file.type and other != file
+    ]
+    return {
+        "file": file,
+        "timeline": None,
+        "comparisons": [
+            Comparison(f"with {other.name}", links.to("diff", base_service=other.service)) for other in others
+        ],
+        "formats": list(FORMATS.values()),
+        "speedscope": speedscope_link(site_of(request), links),
+    }
+
+
+async def _parts_of_selection(
+    request: Request, sources: Sources, selected: SelectedProfiles
+) -> dict[str, Any]:
+    """Return the selection bar, the comparisons that the profiles offer, and the timeline."""
+    now, offered = time.time_ns(), list[Comparison]()
+    bar = await selection_bar(request, sources.summaries, selected.selection, selected.links)
+    if selected.summary is not None:
+        blobs = sources.reports.store.blobs.storage
+        released = await asyncio.to_thread(release_time, blobs, selected.selection.service)
+        offered = comparisons(selected.selection, selected.links, selected.summary, released, now)
+    return {"file": None, "bar": bar, "comparisons": offered, **await _timeline(sources, selected)}
 
 
 async def _timeline(sources: Sources, selected: SelectedProfiles) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _COOKIE = "pgo_session"
 _TOKEN = re.compile(rf"(?:^|;)[ \t]*{_COOKIE}=([0-9a-f.]{{1,200}})(?![^;\s])", re.ASCII)
 
 
-def _token_of(request: Request) -> str:
+def token_of(request: Request) -> str:
     """Return the token in our cookie, empty if there is none; other cookies may be anything, and long."""
     found = (_TOKEN.search(cookies) for cookies in request.headers.getlist("Cookie"))
     return next((match[1] for match in found if match is not None), "")
@@ -35,7 +35,7 @@ def require_session(sessions: Sessions) -> Check:
     """Return a check that notes the key of the session cookie. It raises KeyRefused if there is none."""
 
     async def check(request: Request) -> None:
-        key = await sessions.key_of(_token_of(request))
+        key = await sessions.key_of(token_of(request))
         if key is None:
             raise KeyRefused("sign in with a key for merges")
         context_of(request).key = key
@@ -81,7 +81,7 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
             refused = "This link was used, or is too old. A restart of the collector prints another one."
             return await form_page(request, "", refused, status=HTTPStatus.FORBIDDEN)
         await sessions.end(given["session"])
-        return _signed_in(request, sessions.tokens, key, "")
+        return _signed_in(request, sessions.tokens, key, given.get("next", ""))
 
     @routes.post("/sign-in")
     async def sign_in(request: Request) -> Response:
@@ -101,7 +101,7 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
     @routes.post("/sign-out")
     async def sign_out(request: Request) -> Response:
         check_same_site(request)
-        await sessions.end(_token_of(request))
+        await sessions.end(token_of(request))
         answer = RedirectResponse(_home(request), HTTPStatus.SEE_OTHER)
         answer.delete_cookie(
             _COOKIE, path=site_of(request), secure=is_https(request), httponly=True, samesite="strict"

@@ -276,6 +276,36 @@ function refresh() {
   swap(location.href, { push: false, focus: () => (key ? callOf(key) : false) });
 }
 
+// ---- Open a file: drop one anywhere on the page with the form, or two, of which the older one is the base.
+
+const dropForm = () => document.querySelector("form.drop");
+
+document.addEventListener("dragover", (event) => {
+  if (!dropForm()) return;
+  event.preventDefault();
+  dropForm().classList.add("over");
+});
+document.addEventListener("dragleave", (event) => {
+  if (!event.relatedTarget) dropForm()?.classList.remove("over"); // else it is still over the page
+});
+document.addEventListener("drop", (event) => {
+  const form = dropForm();
+  if (!form) return;
+  event.preventDefault();
+  form.classList.remove("over");
+  const files = [...event.dataTransfer.files].sort((a, b) => b.lastModified - a.lastModified);
+  if (!files.length || files.length > 2) {
+    form.querySelector("[role=status]").textContent = "Drop one file, or two to compare them.";
+    return;
+  }
+  for (const [at, field] of [form.elements.file, form.elements.base].entries()) {
+    const taken = new DataTransfer();
+    if (files[at]) taken.items.add(files[at]);
+    field.files = taken.files;
+  }
+  form.requestSubmit();
+});
+
 // ---- PNG: the browser draws the SVG file that the server makes.
 
 async function savePng(file) {
@@ -306,6 +336,7 @@ function offerPng(link) {
 // ---- Set up a page, after it is loaded and after each swap.
 
 function enhance() {
+  document.querySelectorAll(".dropping").forEach((hint) => (hint.hidden = false));
   document.querySelectorAll("a.save").forEach(offerPng);
   listen();
   for (const box of document.querySelectorAll(".flame > svg > a > svg, .heat svg > a > svg")) {
