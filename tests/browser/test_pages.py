@@ -48,6 +48,7 @@ PAGES = {
     "two windows": f"{WAITS}&base_labels=instance%3Ddb-1",
     "some latencies": "/ui/services/db?type=offcpu&latency_from=16777216ns&latency_to=33554432ns",
     "compiler": "/ui/services/compiler",
+    "file": "/ui/file",
     "traces": "/ui/traces",
     "trace": f"/ui/traces/{SUBMIT}",
 }

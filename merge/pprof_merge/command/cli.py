@@ -210,8 +210,7 @@ def _view(arguments: Sequence[str]) -> int:
 
     for command in entry_points(group=_COMMANDS, name=_VIEW):
         gc.enable()  # the entry point disables it for a command that ends soon
-        status: int = command.load()(arguments)
-        return status
+        sys.exit(command.load()(arguments))  # an end with all that has to be done, such as deleting files
     say("pprof-merge: view needs the collector's pages: pip install pgo-collector")
     return _BAD_INPUT
 

@@ -23,6 +23,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
+from pgo_collector.submits.opened_files import BASE, FILE, MOST_OF_SESSION, open_files
 from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.upkeep.clock import TrustedClock
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -77,6 +78,13 @@ async def look(client: httpx.AsyncClient) -> None:
     for path in ("series?function=a", "build", "merge?format=folded"):
         assert (await client.get(f"/ui/services/demo/{path}")).status_code == 200
     assert (await client.get("/ui/static/pages.css")).status_code == 200
+    for number in range(MOST_OF_SESSION + 1):  # the last one closes the first one
+        stacks = {field: (field, b"main;%s%d 1\n" % (field.encode(), number)) for field in (BASE, FILE)}
+        opened = await client.post("/ui/file", files=stacks)
+        assert opened.status_code == 303
+    path = opened.headers["Location"]
+    for each in ("/ui/file", path, path.replace("/diff", "/top"), path.replace("/diff", "/merge")):
+        assert (await client.get(each)).status_code == 200
 
 
 def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
@@ -92,7 +100,10 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
 
     async def serve(folder: DataFolder) -> None:
         metrics = PrometheusMetrics()
-        async with open_store(settings, folder, metrics) as opened:
+        async with (
+            open_store(settings, folder, metrics) as opened,
+            open_files(folder, opened.tasks, settings.limits) as files,
+        ):
             store, workers = opened.store, opened.tasks.workers
             endpoint = Endpoint(receiver.url, secret_file, 5)
             locks = Locks(store.catalog.database.leases)
@@ -116,6 +127,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 background,
                 Keys(keys, keys, keys),
                 SessionTokens(keys, b"secret", 60),
+                files,
                 asyncio.Event(),
                 metrics,
             )

@@ -33,6 +33,7 @@ from pgo_collector.store.garbage import collect_garbage, delete_live
 from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
+from pgo_collector.submits.opened_files import open_files
 from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import BulkProgress, OwnWorkers
@@ -144,7 +145,10 @@ async def collector_in(folder: Path) -> AsyncIterator[Collector]:
     catalog = Server.catalogs.settings(data).get("PGOF_CATALOG", "")
     settings = Settings(directory=data, workers=1, catalog=catalog)
     with DataFolder(settings.directory) as locked:
-        async with open_store(settings, locked) as opened:
+        async with (
+            open_store(settings, locked) as opened,
+            open_files(locked, opened.tasks, settings.limits) as files,
+        ):
             store, workers = opened.store, opened.tasks.workers
             meanwhile = Meanwhile(workers)
             tasks = BlobTasks(workers, meanwhile, store.catalog, opened.binaries.symbols)
@@ -158,6 +162,7 @@ async def collector_in(folder: Path) -> AsyncIterator[Collector]:
                 BackgroundTasks({}),
                 Keys(keys, keys, keys),
                 SessionTokens(keys, b"secret", 60),
+                files,
                 asyncio.Event(),
             )
             transport = httpx.ASGITransport(create_app(settings, dependencies))
