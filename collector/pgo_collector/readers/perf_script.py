@@ -16,18 +16,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-import re2  # type: ignore[import-untyped]  # it has no stubs
 from pprof_merge import Limits
 
 from pgo_collector.errors import NotPprof
 from pgo_collector.readers.stack_profile import SampleLabels, StackProfile, lines_of
 
-# In time that is linear in a line, whatever is in it: programs choose the names of their threads.
-_HEAD = re2.compile(
-    r"\s*(?P<comm>\S.*?)\s+(?P<pid>-?\d{1,10})(?:/(?P<thread>-?\d{1,10}))?\s+(?:\[\d{1,5}\]\s+)?"
-    r"(?P<time>\d{1,12}\.\d{1,9}):\s+(?:(?P<period>\d{1,18})\s+)?(?P<event>[!-~]{1,255}):(?P<rest>.*)"
-)
-_FRAME = re2.compile(r"\s*(?P<at>[0-9a-f]{1,16})\s+(?P<symbol>.*) \((?P<file>.*)\)")
+# Each is matched in time that is linear in a line, whatever is in it: programs choose the names of threads.
+_TIME = re.compile(r"\s(\d{1,12})\.(\d{1,9}):\s", re.ASCII)
+_IDS = re.compile(r"(-?\d{1,10})(?:/(-?\d{1,10}))?", re.ASCII)
+_CORE = re.compile(r"\[\d{1,5}\]", re.ASCII)
+_PERIOD = re.compile(r"\d{1,18}", re.ASCII)
+_ADDRESS = re.compile(r"[0-9a-f]{1,16}")
 _OFFSET = re.compile(r"\+0x[0-9a-f]{1,16}\Z")
 _MODIFIERS = re.compile(r":[a-zA-Z]{0,10}\Z")
 _RECORD = " PERF_RECORD_"
@@ -67,7 +66,7 @@ def is_perf_script(text: str) -> bool:
     """Return whether the first line that says something is the head of a sample, or one of perf's records."""
     for line in islice(lines_of(text), _LINES_LOOKED_AT):
         if line.strip() and not line.startswith("#"):
-            return _RECORD in line or _HEAD.fullmatch(line.rstrip()) is not None
+            return _RECORD in line or _head(line) is not None
     return False
 
 
@@ -123,15 +122,14 @@ def _samples(text: str) -> Iterator[_Sample]:
             sample = None
         elif line.startswith("#") or _RECORD in line:
             continue
-        elif (head := _HEAD.fullmatch(line.rstrip())) is not None:
+        elif sample is not None and line.startswith("\t") and (frame := _frame(line)) is not None:
+            # Where a caller is in no file, perf lost track of the stack.
+            if frame.name != _UNKNOWN or not sample.stack:
+                sample.stack.append(frame)
+        elif (head := _head(line)) is not None:
             if sample is not None:
                 yield sample
-            sample = _sample(head)
-        elif sample is not None and (frame := _frame(line)) is not None:
-            if (
-                frame.name != _UNKNOWN or not sample.stack
-            ):  # a caller in no file: perf lost track of the stack
-                sample.stack.append(frame)
+            sample = head
         else:
             shown = line[:_LONGEST_SHOWN]
             raise NotPprof(f"line {number:,} is neither a sample nor a frame of perf script: {shown!r}")
@@ -139,24 +137,41 @@ def _samples(text: str) -> Iterator[_Sample]:
         yield sample
 
 
-def _sample(head: re.Match[str]) -> _Sample:
-    pid, thread = head["pid"], head["thread"]
+def _head(line: str) -> _Sample | None:
+    """Return the sample whose head a line is: a thread, maybe a core, a time, maybe a period, an event."""
+    time = _TIME.search(line)
+    if time is None:
+        return None
+    before = line[: time.start()].rstrip()
+    if _CORE.fullmatch(core := before[before.rfind(" ") + 1 :]):
+        before = before[: -len(core)].rstrip()
+    comm, _, of_thread = before.rpartition(" ")
+    ids = _IDS.fullmatch(of_thread)
+    first, _, others = line[time.end() :].lstrip().partition(" ")
+    period = "0"
+    if _PERIOD.fullmatch(first):
+        period, (first, _, others) = first, others.lstrip().partition(" ")
+    if ids is None or not comm.strip() or len(first) < len("e:") or not first.endswith(":"):
+        return None
     # Without a process id, perf prints the one of the thread.
-    labels = (("comm", head["comm"]), ("pid", pid), ("thread", thread or pid))
-    seconds, _, fraction = head["time"].partition(".")
-    time = int(seconds) * 10**9 + int(fraction.ljust(9, "0"))
-    event = _MODIFIERS.sub("", head["event"])
+    labels = (("comm", comm.strip()), ("pid", ids[1]), ("thread", ids[2] or ids[1]))
+    event = _MODIFIERS.sub("", first[:-1])
     if event.count("/") > 1:  # of a kind of cores, such as cpu_core/cycles/
         event = event.split("/")[1] or event
     # Without stacks, perf prints a sample in one line.
-    only = _frame(head["rest"])
-    return _Sample(labels, event, time, int(head["period"] or 0), [] if only is None else [only])
+    only = _frame(others)
+    nanos = int(time[1]) * 10**9 + int(time[2].ljust(9, "0"))
+    return _Sample(labels, event, nanos, int(period), [] if only is None else [only])
 
 
 def _frame(line: str) -> _Frame | None:
-    found = _FRAME.fullmatch(line.rstrip())
-    if found is None:
+    """Return the frame in a line: an address, a symbol that may have blanks and brackets, and a file."""
+    stripped = line.strip()
+    address, _, rest = stripped.partition(" ")
+    symbol, bracket, file = rest[:-1].rpartition(" (")
+    if not (bracket and stripped.endswith(")") and _ADDRESS.fullmatch(address)):
         return None
-    file = "" if found["file"] in {_UNKNOWN, "inlined"} else found["file"]
-    name = _OFFSET.sub("", found["symbol"])
+    if file in {_UNKNOWN, "inlined"}:
+        file = ""
+    name = _OFFSET.sub("", symbol.lstrip())
     return _Frame(f"[{file.rpartition('/')[2]}]" if name == _UNKNOWN and file else name, file)

@@ -21,6 +21,10 @@ UNANSWERED = {
     "POST /parca.debuginfo.v1alpha1.DebuginfoService/MarkUploadFinished": _NO_PROGRAMS,
     "POST /parca.profilestore.v1alpha1.ProfileStoreService/Write": _NO_ARROW,
     "POST /parca.profilestore.v1alpha1.ProfileStoreService/WriteArrow": _NO_ARROW,
+    **{
+        f"GET /ui/file/services/{{service}}{page}": "is about a file that is open, and none is"
+        for page in ("", "/top", "/function", "/diff", "/merge", "/flame.svg")
+    },
     "POST /querier.v1.QuerierService/{method}": _NONE,
     "POST /settings.v1.SettingsService/{method}": _NONE,
 }

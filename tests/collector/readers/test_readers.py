@@ -123,7 +123,7 @@ def test_the_text_of_perf_has_threads_and_cpu_time() -> None:
          {"[a]": 40}),
         ("a 7 1.5: 3 faults: 1f f (/a)\na 7 1.6: 4 faults: 1f f (/a)\n", ["samples/count", "faults/count"],
          {"f": 7}),
-        ("a 7 1.5: 3 faults: \n 1f f (/a)\n\na 7 1.6: 4 cpu_core/cycles/u: \n 1f f (/a)\n",
+        ("a 7 1.5: 3 faults: \n\t 1f f (/a)\n\na 7 1.6: 4 cpu_core/cycles/u: \n\t 1f f (/a)\n",
          ["cycles/count", "faults/count"], {"f": 3}),
         ("# x\na 7/7 0.0: PERF_RECORD_MMAP\na 7 1.5: sched:sched_switch: x=a ==> b\n\t1f f (a) (/a)\n",
          ["samples/count"], {"f (a)": 1}),

@@ -208,7 +208,7 @@ def test_two_files_of_different_types_are_no_difference(shared: Server) -> None:
     assert opened.answer.status_code == 422
     assert "base-x is of the type heap, and file-x of the type cpu" in Page(opened.answer).text
     # Of one type, with other sample types: the page of the difference says so.
-    folded, seconds = b"main;f 3\n", b"a 7 1.5: 3 faults: \n 1f f (/a)\n"
+    folded, seconds = b"main;f 3\n", b"a 7 1.5: 3 faults: \n\t 1f f (/a)\n"
     answer = visitor.get(open_files(visitor, "x", file=folded, base=seconds).path)
     assert answer.status_code in {200, 422}
     assert visitor.get(open_files(visitor, "x", file=heap).path).status_code == 200
