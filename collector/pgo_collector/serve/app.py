@@ -209,7 +209,7 @@ def _of_files(sources: Sources, files: OpenedFiles, settings: Settings) -> Sourc
         sources,
         sessions=SessionsOfFiles(sources.sessions.tokens, sources.reports.store, files),
         fleet=fleet,
-        activities=Activities(fleet, summaries, settings.timeline_steps),
+        activities=Activities(fleet, summaries),
         inventory=Inventory(store.catalog),
         summaries=summaries,
         reports=Reports(store, files.tasks, sources.rules, sources.binaries, budget),

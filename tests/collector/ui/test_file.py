@@ -122,7 +122,7 @@ def test_only_its_session_sees_a_file(server: Server) -> None:
     assert "isn't open here" in same_key.page(other.page("/diff", base_service=base), 404).text
     # Not on the pages of stored profiles either, nor the other way round.
     assert server.submit(AFTER, query={"service": "stored"}).status_code == 204
-    assert "No profile of this service" in visitor.page(f"/ui/services/{base}", 404).text
+    assert "is stored: send one" in visitor.page(f"/ui/services/{base}", 404).text
     assert visitor.get("/ui/file/services/stored").status_code == 404
     assert base not in server.ask("/v1/services").text
     visitor.post("/ui/sign-out")
