@@ -175,7 +175,7 @@ class OpenedFiles:
         self.locks = Locks(store.catalog.database.leases)
         self._commits = Commits(store)
         self._limits = limits
-        self._seconds = seconds
+        self.seconds = seconds
         self._files: dict[str, OpenedFile] = {}
 
     def of(self, session: str) -> list[OpenedFile]:
@@ -219,7 +219,7 @@ class OpenedFiles:
             raise found
         profiles = _profiles(found)
         self._check_room(sum(profile.facts.size for _, profile in profiles))
-        until = time.monotonic() + self._seconds
+        until = time.monotonic() + self.seconds
         opened = [
             OpenedFile(name, profile.series.service, profile.series.type, profile.facts.size, session, until)
             for name, profile in profiles

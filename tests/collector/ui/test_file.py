@@ -84,6 +84,7 @@ def test_each_view_says_what_it_says_of_the_stored_profile(server: Server) -> No
         of_file = visitor.get(opened.page("/merge", format=name))
         stored_one = visitor.get(f"/ui/services/{after}/merge", format=name)
         assert of_file.content == stored_one.content, name
+        assert 'filename="file-cpu.pb.gz.' in of_file.headers["Content-Disposition"]
     assert visitor.get(opened.page("/flame.svg")).status_code == 200
     assert [each["service"] for each in server.ask("/v1/services").json()["services"]] == [after, before]
 

@@ -20,7 +20,13 @@ from pgo_collector.queries.flames import flame_of
 from pgo_collector.queries.fleet_tables import fleet_table
 from pgo_collector.ui.flame_drawing import drawing_of
 from pgo_collector.ui.pages.flame import FlameParameters, look_of
-from pgo_collector.ui.pages.service import SelectedProfiles, no_profiles_page, selected_profiles, service_page
+from pgo_collector.ui.pages.service import (
+    SelectedProfiles,
+    name_of,
+    no_profiles_page,
+    selected_profiles,
+    service_page,
+)
 from pgo_collector.ui.pages.top import table_parameters
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
@@ -83,6 +89,7 @@ def diff_routes(sources: Sources) -> Routes:
             request,
             selected,
             diff=found,
+            base_name=name_of(sources, base.service),
             base_summary=base_summary,
             **shown.values(flame, drawing, look),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
+from math import isfinite
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -43,6 +44,7 @@ def file_routes(sources: Sources) -> Routes:
             refused=refused,
             files=[(file, link_of_files(site_of(request), file)) for file in files],
             most=MOST_OF_SESSION,
+            is_timed=isfinite(sources.opened.seconds),
             now=time.monotonic(),
         )
 

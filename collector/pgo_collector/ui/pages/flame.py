@@ -24,7 +24,7 @@ from pgo_collector.ui.comparisons import groups_of
 from pgo_collector.ui.filters import filters_of_name, filters_of_search
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, Drawing, Look, drawing_of
 from pgo_collector.ui.links import MAX_SEARCH, Links
-from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
+from pgo_collector.ui.pages.service import name_of, no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.top import kept_top
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
@@ -76,7 +76,7 @@ def flame_routes(sources: Sources) -> Routes:
         found = await flame_of(sources.fleet, selection, shown.view, base, shown.reading)
         drawing = await asyncio.to_thread(drawing_of, found, shown.view.search, look)
         content = await asyncio.to_thread(svg_of, drawing, selection.service)
-        headers = {"Content-Disposition": f'attachment; filename="{selection.service}.svg"'}
+        headers = {"Content-Disposition": f'attachment; filename="{name_of(sources, selection.service)}.svg"'}
         return Response(content, headers=headers, media_type="image/svg+xml")
 
     return routes

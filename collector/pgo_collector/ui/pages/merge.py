@@ -17,6 +17,7 @@ from pgo_collector.http.selections import (
     selection_of,
     trim_path_of,
 )
+from pgo_collector.ui.pages.service import name_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
@@ -41,6 +42,8 @@ def merge_routes(sources: Sources) -> Routes:
             trim_path=trim_path_of(request),
         )
         made = await sources.merges.current(selection, rendition)
-        return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
+        return merge_download(
+            request, made, f"{name_of(sources, selection.service)}{wanted.suffix}", wanted.media_type
+        )
 
     return routes

@@ -93,6 +93,11 @@ async def service_page(
     )
 
 
+def name_of(sources: Sources, service: str) -> str:
+    """Return the name of a service, or of the file that is opened as one. Raises NoSuchFile."""
+    return sources.opened.named(service).name if sources.is_of_files else service
+
+
 def _parts_of_file(request: Request, sources: Sources, selected: SelectedProfiles) -> dict[str, Any]:
     """Return what the pages of an opened file have in place of the selection. Raises NoSuchFile."""
     file, links = sources.opened.named(selected.selection.service), selected.links
