@@ -22,7 +22,7 @@ from pgo_collector.queries.meanwhile import samples_meanwhile
 from pgo_collector.traces.spans import PARTS
 from pgo_collector.traces.texts import printable
 from pgo_collector.traces.trees import Step, tree_of
-from pgo_collector.ui.links import path_of, query_of, site_of
+from pgo_collector.ui.links import path_of, query_of, services_of, site_of
 from pgo_collector.ui.pages.visitors import require_session
 from pgo_collector.ui.sources import Sources
 
@@ -102,7 +102,7 @@ def traces_pages(sources: Sources) -> Routes:
             dropped=sum(of.dropped for of in requests),
             parts=[part for part in (*PARTS, _OTHER) if any(row.part == part for row in rows)],
             services=sorted(map(printable, services)),
-            samples=None if samples is None else _link(site_of(request), samples),
+            samples=None if samples is None else _link(services_of(request), samples),
             are_labelled=samples is not None and samples.ids != ANY_ID,
             has_error=any(of.has_error for of in requests),
             root=f"{site_of(request)}/traces",
@@ -111,13 +111,13 @@ def traces_pages(sources: Sources) -> Routes:
     return routes
 
 
-def _link(site: str, samples: Selection) -> str:
+def _link(services: str, samples: Selection) -> str:
     """Return a link to the flame graph of selected samples, of which there are some."""
     begin, end = (format_time(nanos or 0) for nanos in (samples.begin, samples.end))
     query = {"type": samples.type, "from": begin, "to": end}
     if samples.ids.requests.traces:
         query["trace_id"] = ",".join(samples.ids.requests.traces)
-    return path_of(site, samples.service, "") + query_of(query)
+    return path_of(services, samples.service, "") + query_of(query)
 
 
 def _rows(steps: Sequence[Step], start: int, whole: int) -> list[_Row]:
