@@ -5,8 +5,9 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 SERVED := proto merge collector
-# uv installs in a tenth of pip's time, from where pip is told to; copies are nobody else's files.
-UV = UV_DEFAULT_INDEX=$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/pip config get global.index-url 2>/dev/null)}} \
+# uv installs in a tenth of pip's time, from where pip is told to, and trusts whom the system trusts; copies are nobody
+# else's files.
+UV = UV_SYSTEM_CERTS=$${UV_SYSTEM_CERTS:-true} UV_DEFAULT_INDEX=$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/pip config get global.index-url 2>/dev/null)}} \
 	$(BIN)/uv pip install --quiet --link-mode=copy --python $(BIN)/python --no-deps
 # Each worker of pytest imports all tests first and has servers of its own, which takes 10 to 20 s of CPU time. `make quick`
 # computes; much of the rest waits.
