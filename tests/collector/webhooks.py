@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Event
 
 from tests.faults.stacks import EPOCH, SECOND, profile_of
@@ -14,10 +14,9 @@ from tests.server import Server
 SECRET = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"
 
 
-def started(server: Server, receiver: Receiver, **settings: str) -> Server:
-    """Start the collector with the receiver as its webhook."""
-    server.environment["PGOF_WEBHOOK_URL"] = receiver.url
-    server.environment.update({f"PGOF_WEBHOOK_{name.upper()}": value for name, value in settings.items()})
+def started(server: Server, receiver: Receiver, constants: Mapping[str, str] | None = None) -> Server:
+    """Start the collector with the receiver as its webhook, and with other `constants`."""
+    server.environment |= {"PGOF_WEBHOOK_URL": receiver.url, **(constants or {})}
     server.start()
     return server
 

@@ -16,6 +16,7 @@ from tests.collector.webhooks import (
     wait_until_none_wait,
     waiting,
 )
+from tests.constants import WEBHOOK_DAYS, WEBHOOK_EVENTS
 from tests.receiver import Receiver
 from tests.server import Server
 
@@ -114,7 +115,7 @@ def test_a_profile_that_was_not_counted_before_a_kill_gets_its_event_at_the_star
 
 def test_the_number_of_waiting_events_is_bounded(hooked: Server) -> None:
     with Receiver() as receiver:
-        server = started(hooked, receiver, events_kept="3")
+        server = started(hooked, receiver, {WEBHOOK_EVENTS: "3"})
     send(server, *"abcdefgh")
     server.wait_for_log("events dropped")
     deadline = time.monotonic() + 120
@@ -133,7 +134,7 @@ def test_the_number_of_waiting_events_is_bounded(hooked: Server) -> None:
 
 def test_an_event_that_is_too_old_is_dropped(hooked: Server) -> None:
     with Receiver() as receiver:
-        server = started(hooked, receiver, days=f"{2 / 86400}")
+        server = started(hooked, receiver, {WEBHOOK_DAYS: f"{2 / 86400}"})
     send(server, "a")
     assert server.wait_for_log("events dropped")["reason"] == "too_old"
     assert waiting(server) == 0

@@ -18,6 +18,7 @@ from tests.collector.webhooks import (
     wait_until_none_wait,
     waiting,
 )
+from tests.constants import WEBHOOK_SECONDS
 from tests.receiver import Answer, Received, Receiver
 from tests.server import Server
 
@@ -106,7 +107,7 @@ def test_a_refused_event_does_not_hold_others_up(hooked: Server) -> None:
 def test_no_submit_waits_for_the_receiver(hooked: Server) -> None:
     may_answer = Event()
     with Receiver(once(may_answer)) as receiver:
-        server = started(hooked, receiver, timeout="600")
+        server = started(hooked, receiver, {WEBHOOK_SECONDS: "600"})
         send(server, "a")
         receiver.wait_for(1)
         send(server, *"bcdef")
@@ -118,7 +119,7 @@ def test_no_submit_waits_for_the_receiver(hooked: Server) -> None:
 
 def test_a_slow_receiver_is_given_up_in_time(hooked: Server) -> None:
     with Receiver(lambda before: Answer(seconds=3 if len(before) == 1 else 0)) as receiver:
-        server = started(hooked, receiver, timeout="1")
+        server = started(hooked, receiver, {WEBHOOK_SECONDS: "1"})
         send(server, "a")
         assert "1 seconds" in server.wait_for_log("event not delivered")["reason"]
         wait_until_none_wait(server)

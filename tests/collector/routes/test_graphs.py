@@ -197,7 +197,7 @@ def test_a_diff_is_that_of_render_diff(filled: Server) -> None:
         ({"left": side("shop")}, "name:type:unit"),
         ({"left": side("shop"), "right": side("shop", profile_typeID=SAMPLES)}, "the profile type of left"),
         ({"left": side("shop"), "right": side("shop", max_nodes=1 << 40)}, "the limit is 16,384"),
-        ({"left": side("shop", span_selector=["1"]), "right": side("shop")}, "can't be selected"),
+        ({"left": side("shop", span_selector=["1"]), "right": side("shop")}, "span_selector='1': not an id"),
     ],
 )
 def test_a_diff_that_cannot_be_made_is_refused(filled: Server, sides: dict[str, Any], why: str) -> None:
