@@ -129,8 +129,9 @@ _OF_STORES = frozenset({"backups", "blobs", "catalog", "starting", "store", "upk
 def _not_drawn(items: Sequence[pytest.Item], config: pytest.Config) -> set[pytest.Item]:
     """Return what a run with `--cases drawn` leaves out.
 
-    Of the cases of a test marked `alike(n)`, n are drawn, or of all tests of a `family`. On another storage
-    or catalog, a quarter of the modules of rooms above the store is drawn: without these options, all run.
+    Of the cases of a test marked `alike(n)`, n are drawn, or of all tests of a `family`. Of the images, one
+    is. On another storage or catalog, a sixth of the modules of rooms above the store is drawn: without these
+    options, all run.
     """
     alike: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -140,9 +141,12 @@ def _not_drawn(items: Sequence[pytest.Item], config: pytest.Config) -> set[pytes
     for test, cases in alike.items():
         (count,) = next(cases[0].iter_markers("alike")).args
         left_out.update(_draw(config, test).sample(cases, max(0, len(cases) - count)))
+    images = sorted({item.path for item in items if item.path.parent.name == "image"})
+    not_built = {*_draw(config, "images").sample(images, max(0, len(images) - 1))}
+    left_out.update(item for item in items if item.path in not_built)
     if config.getoption("storage") != "folder" or config.getoption("catalog") != "sqlite":
         others = sorted({item.path for item in items if not _is_of_a_store(item)})
-        drawn = {*_draw(config, "stores").sample(others, -(-len(others) // 4))}
+        drawn = {*_draw(config, "stores").sample(others, -(-len(others) // 6))}
         left_out.update(item for item in items if not _is_of_a_store(item) and item.path not in drawn)
     return left_out
 

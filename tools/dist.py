@@ -69,7 +69,7 @@ def build(folder: Path, pythons: Sequence[str], tag: str = "") -> None:
     if folder.exists() and any(folder.iterdir()) and not (folder / _SUMS).exists():
         raise CannotBuild(f"{folder} has other files than those of a release")
     with tempfile.TemporaryDirectory() as temporary:
-        release = _Release(Path(temporary) / "tree", Path(temporary) / "files")
+        release = Release(Path(temporary) / "tree", Path(temporary) / "files")
         if tag not in {"", f"v{release.version}"}:
             raise CannotBuild(f"the tag is {tag}, and the version {release.version}")
         for program in ("npm", "gcc", "make"):
@@ -85,7 +85,7 @@ def build(folder: Path, pythons: Sequence[str], tag: str = "") -> None:
         shutil.move(Path(temporary) / "files", folder)
 
 
-class _Release:
+class Release:
     """A release of HEAD: a copy of what is committed, and the folder that gets its files."""
 
     def __init__(self, tree: Path, folder: Path) -> None:

@@ -76,6 +76,7 @@ def choose(page: Page, name: str) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.alike(1)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_is_without_faults_for_eyes_and_screen_readers(
     browser: Browser, server: Server, theme: Theme
@@ -323,7 +324,8 @@ def test_a_search_marks_at_once_and_adds_up_when_sent(person: Person) -> None:
     marked = page.locator(".flame .hit").count()
     field.press("Enter")
     expect(page.locator("mark")).to_have_text(re.compile(r"[\d.]+ %"))
-    expect(page.locator(".flame .hit")).to_have_count(marked)
+    # The mark takes room in the page, which has a bound, from a few of the narrowest calls.
+    assert 0.9 * marked <= page.locator(".flame .hit").count() <= marked
     page.get_by_role("link", name="clear").click()
     expect(page.locator(".flame .hit")).to_have_count(0)
 

@@ -155,6 +155,7 @@ VARIANTS = {"first", "format", "unpin"}
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name in VARIANTS)) for name in SCENARIOS]
 )
+@pytest.mark.alike(6)
 def test_killed(tmp_path: Path, killable: KillableZygote, name: str, sample: Sample) -> None:
     """Takes up to 40 s at all points: dozens of kills, each with four starts."""
     scenario = SCENARIOS[name]

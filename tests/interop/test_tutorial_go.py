@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def clone(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Clone:
     """A clone in which the quick start was done."""
     clone = Clone(tmp_path_factory.mktemp("clone"), server)
-    serve, submit, fetch, _, without_a_server = commands("quickstart.md")
+    serve, submit, fetch, _, without_a_server, _ = commands("quickstart.md")
     assert serve == "make serve\n"
     assert clone.paste(submit) == ""
     for fetched in (fetch, without_a_server):

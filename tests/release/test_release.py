@@ -14,12 +14,14 @@ import pytest
 from pprof_merge import compress, decode, encode, merge
 
 from tests.release.conftest import ROOT, Release, environment, run
+from tools import dist
 from tools.dist import DISTRIBUTIONS, CannotBuild, build, interpreters
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.long, pytest.mark.system("npm")]
 PROFILES = sorted((ROOT / "tests" / "testdata" / "profiles").glob("lintd-*.pb.gz"))
 
 
+@pytest.mark.alike(3, family="a release")
 def test_two_builds_of_a_commit_have_the_same_bytes(release: Release, tmp_path: Path) -> None:
     build(tmp_path / "again", [sys.executable])
     again = {file.name: file.read_bytes() for file in (tmp_path / "again").iterdir()}
@@ -46,7 +48,7 @@ def test_each_distribution_has_an_sdist_and_a_wheel_for_any_python_with_the_lice
         assert "pgo_collector/ui/speedscope/index.html" in archive.namelist()
 
 
-@pytest.mark.alike(1)
+@pytest.mark.alike(3, family="a release")
 @pytest.mark.parametrize("python", interpreters())
 def test_the_engine_is_compiled_for_each_python_and_for_older_systems(
     release: Release, python: str, tmp_path: Path
@@ -55,14 +57,14 @@ def test_the_engine_is_compiled_for_each_python_and_for_older_systems(
     files = release.files
     if python != sys.executable:
         files = tmp_path / "dist"
-        build(files, [python])
+        dist.Release(tmp_path / "tree", files).compile_engine(python)
     (wheel,) = files.glob("pprof_merge-*manylinux*.whl")
     assert "manylinux2014_x86_64" in wheel.name  # glibc 2.17, of 2012
     programs = environment(tmp_path / "clean", python)
-    pins = re.findall(r"^[\w.-]+==[^\\\s]+", (ROOT / "requirements/collector.txt").read_text(), re.MULTILINE)
+    pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements/collector.txt").read_text(), re.MULTILINE)
     (tmp_path / "constraints.txt").write_text("\n".join(pins))
     how = ("--quiet", "--no-compile", "--only-binary", ":all:", "--constraint", "constraints.txt")
-    run(programs / "pip", "install", *how, "--find-links", files, wheel, cwd=tmp_path)
+    run(programs / "pip", "install", *how, "--find-links", release.files, wheel, cwd=tmp_path)
     assert run(programs / "pprof-merge", "--version", cwd=tmp_path).endswith("engine compiled\n")
     run(programs / "pprof-merge", "-j", "2", "-o", "merged", *PROFILES, cwd=tmp_path)
     merged = merge(decode(file.read_bytes()) for file in PROFILES)
