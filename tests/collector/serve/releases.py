@@ -28,7 +28,7 @@ ROOT: Final = Path(__file__).parents[3]
 _TESTDATA: Final = ROOT / "tests" / "testdata"
 LEFT: Final = _TESTDATA / "releases"
 # The commit of each release that data is kept of. Its code is in the history of a clone.
-COMMITS: Final = {"1.0.0": "e7e5624ff3b49a437084a0a0d67f311b6ab9819f"}
+COMMITS: Final = {"1.0.0": "9e3492274438320a065a37156461e652fba17c14"}
 _REAL: Final = sorted((_TESTDATA / "profiles").glob("lintd-*.pb.gz"))
 _SYMBOLS: Final = _TESTDATA / "otlp" / "ebpf-go.symbols.pb.gz"
 # Events of these profiles wait, since nobody listens there.
