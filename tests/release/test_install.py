@@ -13,7 +13,7 @@ import pytest
 from tests.release.conftest import ROOT, Release, environment, run
 from tools.dist import DISTRIBUTIONS
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.long, pytest.mark.system("npm")]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.system("npm")]
 _PAGES = [ROOT / "README.md", *sorted(ROOT.glob("*/README.md")), *sorted((ROOT / "docs").glob("*.md"))]
 _TEXTS = {page.name: page.read_text() for page in _PAGES}
 _LINE = re.compile(r"(?<![\w/])((?:/?[\w-]+/)*pip install (?:[^`\n#]*[^`\n# ]))")

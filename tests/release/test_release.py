@@ -17,7 +17,8 @@ from tests.release.conftest import ROOT, Release, environment, run
 from tools import dist
 from tools.dist import DISTRIBUTIONS, CannotBuild, build, interpreters
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.long, pytest.mark.system("npm")]
+# Not `long`: each worker of pytest would begin with one, and wait until another has built the release.
+pytestmark = [pytest.mark.exhaustive, pytest.mark.system("npm")]
 PROFILES = sorted((ROOT / "tests" / "testdata" / "profiles").glob("lintd-*.pb.gz"))
 
 
