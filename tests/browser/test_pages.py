@@ -123,11 +123,11 @@ def test_the_graph_comes_first(person: Person, width: int, height: int, highest:
     """For eyes, and for the keyboard: the first link skips to it."""
     page = person.page
     page.set_viewport_size({"width": width, "height": height})
-    for name in ("memory", "grouped", "search", "some latencies", "live", "flame"):
+    for name in ("memory", "grouped", "search", "some latencies", "diff", "live", "flame"):
         page.goto(PAGES[name])
         box = page.locator(".flame > svg").bounding_box()
         assert box is not None
-        assert box["y"] < highest, name
+        assert box["y"] < highest, (name, box["y"])
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator("#graph")).to_be_focused()
@@ -466,6 +466,7 @@ def test_two_versions_are_compared(person: Person) -> None:
     expect(page.locator(".where").first).to_contain_text("Zoomed")
     page.get_by_role("link", name="Cumulative").click()
     expect(page.locator("th[aria-sort]")).to_have_text("Cumulative")
+    page.get_by_text("Base:", exact=True).click()
     page.locator("#base_labels").fill("region=eu")
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("#base_labels")).to_have_value("region=eu")
