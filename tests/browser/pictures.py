@@ -23,7 +23,7 @@ PICTURES: Pictures = {
         "dark",
         "desktop",
         760,
-        430,
+        0,
         f"{SERVICE}/diff?labels=version%3D1.5.0&base_labels=version%3D1.4.2",
     ),
     "function": ("light", "desktop", 900, 240, f"{SERVICE}/function?function=compress/flate.NewWriter"),
@@ -45,7 +45,7 @@ POSTGRES: Pictures = {
         "light",
         "desktop",
         680,
-        400,
+        0,
         "/ui/services/postgres/diff?labels=protocol%3Dprepared&base_labels=protocol%3Dsimple",
     ),
 }
