@@ -179,7 +179,8 @@ def _component(kind: str, name: str, version: str) -> dict[str, str]:
 
 def _run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
     """Run a command and return what it printed. Raises CannotBuild, with the end of that, if it fails."""
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    # The rights of files are in archives.
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, umask=0o022)
     if done.returncode:
         written = "\n".join((done.stdout + done.stderr).strip().splitlines()[-20:])
         raise CannotBuild(f"{' '.join(map(str, command))} failed:\n{written}")
