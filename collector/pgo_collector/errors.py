@@ -451,7 +451,7 @@ class NoSuchFile(Refusal, status=404):
 
 
 class FilesFull(Refusal, status=503, retry_seconds=600):
-    """As many files are open as may be, or they take as much disk space as they may."""
+    """The limit of open files, or of the disk space that they take, is reached."""
 
 
 class FileRefused(CollectorError):
@@ -468,11 +468,11 @@ class CaptureFailed(Refusal, status=502):
 
 
 class CapturesBusy(Refusal, status=503, retry_seconds=5):
-    """As many profiles as may be taken at once are being taken."""
+    """The limit of profiles that are being taken at once is reached."""
 
 
 class TooManyStreams(Refusal, status=503, retry_seconds=30):
-    """As many pages are open as PGOF_LIVE_STREAMS allows to be told of new profiles."""
+    """The limit of open pages that are told of new profiles, PGOF_LIVE_STREAMS, is reached."""
 
 
 class WorkerUnavailable(Refusal, status=503, retry_seconds=5):

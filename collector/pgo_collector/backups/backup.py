@@ -18,6 +18,7 @@ from pgo_collector.backups.target import Manifest, Target, open_target
 from pgo_collector.blobs.files import delete_part
 from pgo_collector.blobs.storage import BINARIES, RELEASES, START_LINES, Storage
 from pgo_collector.catalog.database import Database
+from pgo_collector.catalog.migrations import stored_version
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.stored_rows import BlobRow, blob_rows, counted_profiles, made_nanos
 from pgo_collector.errors import BackupUnusable, CopyDamaged, StorageFails
@@ -105,7 +106,7 @@ class _Backup:
             self._catalog.copy(part)
             copy = SQLite(part)
             with copy.looking() as connection:
-                if not copy.version(connection).is_usable:
+                if not stored_version(connection).is_usable:
                     raise BackupUnusable(
                         f"catalog {self._catalog}: another version of pgo-collector made it; use that one"
                     )

@@ -10,7 +10,6 @@ from typing import Protocol
 import sqlalchemy as sa
 
 from pgo_collector.catalog.leases import Leases
-from pgo_collector.catalog.migrations import Version
 
 # A service and type.
 Owner = tuple[str, str]
@@ -96,9 +95,6 @@ class Database(Protocol):
 
     def looking(self) -> AbstractContextManager[sa.Connection]:
         """Open a connection of its own, to read what another process may have open."""
-
-    def version(self, connection: sa.Connection) -> Version:
-        """Return the version of the tables; NO_VERSION if there are none."""
 
     def is_there(self) -> bool:
         """Return whether there is anything to look at. Raises SQLAlchemyError."""

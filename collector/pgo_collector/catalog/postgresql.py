@@ -26,7 +26,6 @@ from pgo_collector.catalog.migrations import (
     FIRST_VERSION,
     NO_VERSION,
     VERSION,
-    Version,
     create_tables,
     stored_version,
     upgrade,
@@ -148,7 +147,7 @@ class PostgreSQL:
             connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TABLES_LOCK, _SCHEMA)))
             encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
-            version = self.version(connection)
+            version = stored_version(connection)
             if encoding != "UTF8":
                 raise CatalogUnreadable(
                     f"catalog {self}: names may have any letters, and its encoding is {encoding}; make a"
@@ -216,14 +215,10 @@ class PostgreSQL:
         """Begin a transaction that reads."""
         return self.reading()
 
-    def version(self, connection: sa.Connection) -> Version:
-        """Return the version of the tables; NO_VERSION if there are none."""
-        return stored_version(connection)
-
     def is_there(self) -> bool:
         """Return whether there are tables."""
         with self.looking() as connection:
-            return self.version(connection) != NO_VERSION
+            return stored_version(connection) != NO_VERSION
 
     def check(self) -> None:
         """Do nothing: PostgreSQL looks after its files."""
@@ -232,7 +227,7 @@ class PostgreSQL:
         """Replace all tables but `KEPT` by empty ones. Raises CatalogUnreadable."""
         try:
             with self.writing() as connection:
-                if self.version(connection) != NO_VERSION:
+                if stored_version(connection) != NO_VERSION:
                     METADATA.drop_all(connection, [t for t in METADATA.sorted_tables if t not in KEPT])
                     create_tables(connection, checkfirst=True)
         except sa.exc.SQLAlchemyError as error:

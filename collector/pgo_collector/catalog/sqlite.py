@@ -21,7 +21,6 @@ from pgo_collector.catalog.leases import NoLeases
 from pgo_collector.catalog.migrations import (
     FIRST_VERSION,
     VERSION,
-    Version,
     create_tables,
     stored_version,
     upgrade,
@@ -159,10 +158,6 @@ class SQLite:
     def _look(self) -> sqlite3.Connection:
         return sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
 
-    def version(self, connection: sa.Connection) -> Version:
-        """Return the version of the tables; NO_VERSION if there are none."""
-        return stored_version(connection)
-
     def is_there(self) -> bool:
         """Return whether there is a file that this user may look at."""
         try:
@@ -216,7 +211,7 @@ class SQLite:
 
     def _make_tables(self, connection: sa.Connection) -> None:
         """Take the steps to this version, or replace the tables by empty ones, which `reconcile` fills."""
-        version = self.version(connection)
+        version = stored_version(connection)
         if FIRST_VERSION <= version < VERSION:
             upgrade(connection)
         elif not version.is_usable and _remake_tables(connection):

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from pgo_collector.blobs.storage import Storage, Stored
 from pgo_collector.catalog.database import Database
-from pgo_collector.catalog.migrations import VERSION, Version
+from pgo_collector.catalog.migrations import VERSION, Version, stored_version
 from pgo_collector.catalog.stored_rows import blob_rows
 from pgo_collector.checks import Finding
 from pgo_collector.errors import StorageFails
@@ -42,7 +42,7 @@ def check_catalog(catalog: Database, blobs: Storage) -> Iterator[Finding]:
             yield _nothing(blobs)
             return
         with catalog.looking() as connection:
-            version = catalog.version(connection)
+            version = stored_version(connection)
             yield _version(version)
             if version.is_usable:
                 yield _agreement(connection, blobs)

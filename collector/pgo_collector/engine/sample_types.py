@@ -223,8 +223,8 @@ def total_blobs(
     sums = np.stack((shown.totals_in_steps(of_group, n_groups), counts), axis=1)
     exemplars: dict[int, Exemplar] = {}
     if shown.kind != "cumulative" and kind:
-        of_single = of_group[~shown.inputs.blobs.is_combined].tolist()
-        single = shown.take(~shown.inputs.blobs.is_combined)
+        is_single = ~shown.inputs.blobs.is_combined
+        of_single, single = of_group[is_single].tolist(), shown.take(is_single)
         found = _spans(chosen, single, sample_type) if kind == "span" else _profiles(single, sample_type)
         for group, exemplar in zip(of_single, found, strict=True):
             known = exemplars.get(group)

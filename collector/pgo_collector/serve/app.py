@@ -58,7 +58,7 @@ from pgo_collector.submits.body import LARGEST_BODY, BodyBound, BodyReader
 from pgo_collector.submits.captures import Captures, CapturesOfTargets, NoCaptures
 from pgo_collector.submits.commit import Commits
 from pgo_collector.submits.example import Example
-from pgo_collector.submits.opened_files import OpenedFiles
+from pgo_collector.submits.opened_files import MOST_AT_ONCE, OpenedFiles
 from pgo_collector.submits.programs import ProgramUploads
 from pgo_collector.submits.submits import Quotas, Submits
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
@@ -71,8 +71,6 @@ from pgo_collector.ui.throttle import SignInThrottle
 from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import BulkProgress
 
-# Files in one form.
-_FILES = 2
 # Answers about opened files that are kept for the pages.
 _KEPT_ANSWERS_BYTES = 8 << 20
 
@@ -193,7 +191,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         has_speedscope=has_speedscope(),
         opened=dependencies.files,
         bodies=bodies,
-        form_bound=BodyBound(_FILES * settings.largest_body, LARGEST_BODY),
+        form_bound=BodyBound(MOST_AT_ONCE * settings.largest_body, LARGEST_BODY),
     )
     mount_site(app, sources, _of_files(sources, dependencies.files, settings))
     install_error_handlers(app, DIALECTS, sources.inventory.nearest_service)

@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from pgo_collector.http.keys import append_line, new_key
 from pgo_collector.settings import Settings
@@ -43,6 +44,18 @@ def make_keys(settings: Settings) -> None:
         for file in (settings.submit_auth_keys_file, settings.merge_auth_keys_file):
             if not file.exists():
                 append_line(file, new_key())
+
+
+class Opening(Protocol):
+    """The beginning of a server: the files to open, how long they stay open, in s, and what to print."""
+
+    file_seconds: float
+
+    async def open(self, files: OpenedFiles) -> None:
+        """Open files, before anything is served."""
+
+    def print(self, settings: Settings, url: str, tokens: SessionTokens) -> None:
+        """Print how to use the server, which serves at a URL now."""
 
 
 class FirstLook:

@@ -46,12 +46,11 @@ from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.resources import HeapTrimming
 from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
-from pgo_collector.serve.first_look import FirstLook, make_keys
+from pgo_collector.serve.first_look import Opening, make_keys
 from pgo_collector.serve.listener import BACKLOG, Listener, address_of, grpc_listener, listen
 from pgo_collector.serve.root_path import BelowRootPath
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.serve.traced import open_tracing
-from pgo_collector.serve.view import ViewOfFiles
 from pgo_collector.settings import Settings
 from pgo_collector.starting.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.starting.reconcile import Progress, Reconciliation
@@ -88,7 +87,7 @@ _WEBHOOK_SECONDS, _WEBHOOK_DAYS, _WEBHOOK_EVENTS = 15.0, 3.0, 10_000
 _log = structlog.get_logger()
 
 
-def serve(settings: Settings, first: FirstLook | ViewOfFiles) -> None:
+def serve(settings: Settings, first: Opening) -> None:
     """Serve until SIGTERM or SIGINT; `first` says what to show at the start.
 
     Raises CannotStart, StorageFails and CatalogFails.
@@ -200,7 +199,7 @@ async def _open(database: Database, settings: Settings, progress: Progress) -> N
         await asyncio.sleep(_WAIT_SECONDS)
 
 
-async def _serve(settings: Settings, first: FirstLook | ViewOfFiles) -> None:
+async def _serve(settings: Settings, first: Opening) -> None:
     """Listen, then open the store, then let requests through to it, until a signal comes."""
     endpoint = _endpoint(settings)
     clock = TrustedClock()
@@ -292,7 +291,7 @@ async def _opened_app(
     tracing: Tracing,
     progress: Progress,
     stopping: asyncio.Event,
-    first: FirstLook | ViewOfFiles,
+    first: Opening,
 ) -> AsyncIterator[ASGIApp]:
     """Open the application over a store, with its background tasks. Raises CannotStart."""
     async with (

@@ -56,6 +56,7 @@ from pgo_collector.workers.bulk import OwnWorkers
 # The fields of the form: the file to look at, and the one that it is compared with.
 FILE, BASE = "file", "base"
 _FIELDS = (BASE, FILE)
+MOST_AT_ONCE = len(_FIELDS)
 _MOST_PARTS = 8
 SECONDS = 3600.0
 MOST_OF_SESSION = 10
@@ -241,7 +242,7 @@ class OpenedFiles:
     def _check_room(self, size: int) -> None:
         """Raise FilesFull if there is no room for two more files of together this size."""
         taken = sum(file.size for file in self._files.values())
-        if len(self._files) + len(_FIELDS) > _MOST_FILES or taken + size > _MOST_BYTES:
+        if len(self._files) + MOST_AT_ONCE > _MOST_FILES or taken + size > _MOST_BYTES:
             raise FilesFull(
                 f"{len(self._files)} files of {taken >> 20} MiB are open; the limits are {_MOST_FILES} files"
                 f" and {_MOST_BYTES >> 20} MiB: each is closed an hour after it was opened; try again later"
