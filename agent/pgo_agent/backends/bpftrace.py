@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,14 +31,15 @@ PARENT = (
 )
 # Prints "started" once all probes are attached, which may take a while, and counts only from then on. Prints
 # the pid of each process and of its parent when it is first sampled, so that their memory maps can be read
-# while they run.
+# while they run. Once the probes are detached, prints from when to when it counted: on a busy machine, "started"
+# is read late, and so is the signal to end.
 _PROGRAM = """
-interval:ms:10 /@on == 0/ {{ @on = 1; printf("started\\n"); }}
-profile:hz:{frequency} /@on == 1 && ({condition})/ {{
+interval:ms:10 /@from == 0/ {{ @from = nsecs; printf("started\\n"); }}
+profile:hz:{frequency} /@from != 0 && ({condition})/ {{
     if (@seen[pid] == 0) {{ @seen[pid] = 1; printf("%d %d\\n", pid, {parent}); }}
     @stacks[pid, tid, kstack(perf), ustack(perf), comm] = count();
 }}
-END {{ clear(@on); clear(@seen); }}
+END {{ printf("sampled %lu %lu\\n", @from, nsecs); clear(@from); clear(@seen); }}
 """
 _ENVIRONMENT = {
     "BPFTRACE_MAP_KEYS_MAX": "131072",
@@ -70,7 +72,8 @@ class Bpftrace:
         output = _Output()
         command = (self.program, "-q", "-f", "json", "-B", "line", "-e", text)
         with ProfilerProcess(self.name, command, output.add_line, _ENVIRONMENT) as process:
-            began, lasted = process.run(duration, until, before_end=output.maps.read_again)
+            process.run(duration, until, before_end=output.maps.read_again)
+        began, lasted = output.time()
         samples = ((stack, count, count * request.period) for stack, count in output.stacks())
         recording = Recording.from_samples(began, lasted, request.period, samples)
         return replace(recording, lost_stacks=output.lost_stacks, followed=ONLY_FRAME_POINTERS)
@@ -96,6 +99,7 @@ class _Output:
         self.maps = MemoryMaps()
         self.lost_stacks = 0
         self._counts: dict[str, int] = {}
+        self._from = self._to = 0
 
     def add_line(self, line: bytes) -> None:
         if not line.startswith(b"{"):
@@ -103,9 +107,19 @@ class _Output:
         text = line.decode(errors="surrogateescape")
         message = json.loads(text, strict=False, object_pairs_hook=_added_up)
         if message["type"] == "printf":
-            self.maps.read(*map(int, message["data"].split()))
+            first, second = message["data"].split()[-2:]
+            if message["data"].startswith("sampled"):
+                self._from, self._to = int(first), int(second)
+            else:
+                self.maps.read(int(first), int(second))
         elif message["type"] == "map":
             self._counts = message["data"].get("@stacks", {})
+
+    def time(self) -> tuple[int, int]:
+        """Return when it began to count samples (ns since 1970), and for how long it did (ns)."""
+        if self._from == 0:  # it was stopped before
+            return time.time_ns(), 0
+        return time.time_ns() - (time.monotonic_ns() - self._from), self._to - self._from
 
     def stacks(self) -> Iterator[tuple[Stack, int]]:
         """Yield each stack with its number of samples. Raises ToolFailed for an unknown format."""
