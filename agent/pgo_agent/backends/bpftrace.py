@@ -31,8 +31,8 @@ PARENT = (
 )
 # Prints "started" once all probes are attached, which may take a while, and counts only from then on. Prints
 # the pid of each process and of its parent when it is first sampled, so that their memory maps can be read
-# while they run. Once the probes are detached, prints from when to when it counted: on a busy machine the agent
-# reads "started" late, and bpftrace the signal to end.
+# while they run. Once the probes are detached, prints from when to when it counted: on a busy machine the
+# agent reads "started" late, and bpftrace the signal to end.
 _PROGRAM = """
 interval:ms:10 /@from == 0/ {{ @from = nsecs; printf("started\\n"); }}
 profile:hz:{frequency} /@from != 0 && ({condition})/ {{
