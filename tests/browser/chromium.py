@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
@@ -32,6 +32,7 @@ expect.set_options(timeout=_PATIENCE_MS)
 
 Theme = Literal["light", "dark"]
 WIDTHS = {"desktop": 1360, "phone": 390}
+CALLS = ".flame > svg > a"
 
 
 @contextmanager
@@ -46,6 +47,16 @@ def chromium() -> Iterator[Browser]:
 def open_selection(page: Page) -> None:
     """Open what selects the profiles of a page of a service; it is closed at first."""
     page.locator(".selected > summary").click()
+
+
+def query(page: Page) -> dict[str, list[str]]:
+    """Return the parameters of the address of a page."""
+    return parse_qs(urlsplit(page.url).query)
+
+
+def choose(page: Page, name: str) -> None:
+    """Click on the first call of a name."""
+    page.locator(f'{CALLS}[aria-label^="{name}\\a "]').first.click()
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.collector.edits import taken_at
-from tests.collector.recorded_traces import put_traces
+from tests.collector.recorded_traces import SUBMIT, put_traces
 from tests.merge.stacked import heap_of
 from tests.merge.tracked import BELOW, MS, Events, tracked
 from tests.oracle.builder import seeded
@@ -21,6 +21,36 @@ PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
 POSTGRES = PROFILES.with_name("postgres")
 _HOUR = 3600 * 10**9
 _HOSTS = 5
+SERVICE = "/ui/services/apisvc"
+WAITS = "/ui/services/db/latency?type=offcpu"
+PAGES = {
+    "services": "/ui/",
+    "flame": SERVICE,
+    "search": f"{SERVICE}?search=malloc",
+    "upright": f"{SERVICE}?layout=flame&by=line&recursion=collapse",
+    "grouped": f"{SERVICE}?group=version",
+    "filtered": f"{SERVICE}?focus=ServeHTTP&hide=%5Eruntime%5C.&by=package",
+    "live": f"{SERVICE}/live",
+    "values": f"{SERVICE}/top?choose=version&labels=instance!%3Dweb-1",
+    "memory": "/ui/services/cached?type=heap&sample_type=alloc_space",
+    "top": f"{SERVICE}/top",
+    "packages": f"{SERVICE}/top?by=package&sort=cum",
+    "no base": f"{SERVICE}/diff",
+    "diff": f"{SERVICE}/diff?labels=version%3D1.5.0&base_labels=version%3D1.4.2",
+    "function": f"{SERVICE}/function?function=runtime.mallocgc",
+    "no function": f"{SERVICE}/function",
+    "no series": f"{SERVICE}/series",
+    "unnamed": f"{SERVICE}/unnamed",
+    "series": f"{SERVICE}/series?function=runtime.mallocgc&step=hour",
+    "build": f"{SERVICE}/build",
+    "latencies": f"{WAITS}&from=2020-01-01",
+    "two windows": f"{WAITS}&base_labels=instance%3Ddb-1",
+    "some latencies": "/ui/services/db?type=offcpu&latency_from=16777216ns&latency_to=33554432ns",
+    "compiler": "/ui/services/compiler",
+    "file": "/ui/file",
+    "traces": "/ui/traces",
+    "trace": f"/ui/traces/{SUBMIT}",
+}
 
 
 @dataclass(frozen=True)

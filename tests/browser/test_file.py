@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.chromium import Person
-from tests.browser.test_pages import CALLS
+from tests.browser.chromium import CALLS, Person
 from tests.server import Server
 
 pytestmark = pytest.mark.system

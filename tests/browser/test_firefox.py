@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.chromium import WIDTHS
 from tests.browser.firefox import PATH, Firefox
-from tests.browser.test_pages import PAGES, SERVICE
+from tests.browser.site import PAGES, SERVICE
 from tests.server import Server
 
 pytestmark = pytest.mark.system
