@@ -35,7 +35,7 @@ settings.load_profile("quick")
 # What `make test-all` tries.
 settings.register_profile("long", max_examples=160)
 # What CI tries of that, each time others.
-settings.register_profile("ci", max_examples=40)
+settings.register_profile("ci", max_examples=30)
 # For hours in which there is time for more: `make test ARGS="--hypothesis-profile campaign …"`.
 settings.register_profile("campaign", max_examples=1600)
 

@@ -108,7 +108,7 @@ def test_each_group_has_what_it_writes() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.alike(2, family="measuring suites")
+@pytest.mark.alike(1, family="measuring suites")
 @pytest.mark.parametrize("group", [pytest.param(of, marks=_NEEDED.get(of, ())) for of in WRITTEN])
 def test_a_group_writes_its_tables(group: str, tmp_path: Path) -> None:
     """Takes up to a minute where it starts each profiler or tracker on a PostgreSQL."""
@@ -120,7 +120,7 @@ def test_a_group_writes_its_tables(group: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.alike(2, family="measuring suites")
+@pytest.mark.alike(1, family="measuring suites")
 def test_floods_are_measured(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     run("--scale", "100", "--report", written, "floods").check_returncode()

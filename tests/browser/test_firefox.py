@@ -16,6 +16,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.mark.exhaustive
+@pytest.mark.alike(2, family="Firefox")
 @pytest.mark.skipif(PATH is None, reason="Firefox is not installed")
 def test_every_page_is_without_faults_in_firefox(server: Server, tmp_path: Path) -> None:
     """Starts a browser of its own, and opens every page."""
@@ -57,6 +58,7 @@ def test_every_page_is_without_faults_in_firefox(server: Server, tmp_path: Path)
 
 
 @pytest.mark.exhaustive
+@pytest.mark.alike(2, family="Firefox")
 @pytest.mark.skipif(PATH is None, reason="Firefox is not installed")
 def test_every_page_is_without_faults_in_firefox_on_a_phone_in_the_dark(
     server: Server, tmp_path: Path
@@ -76,6 +78,7 @@ def test_every_page_is_without_faults_in_firefox_on_a_phone_in_the_dark(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.alike(2, family="Firefox")
 @pytest.mark.skipif(PATH is None, reason="Firefox is not installed")
 def test_every_page_is_whole_in_firefox_without_scripts(server: Server, tmp_path: Path) -> None:
     """Starts a browser of its own, and opens every page."""

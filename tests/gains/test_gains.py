@@ -130,7 +130,7 @@ def test_rows_of_other_programs_and_other_sections_stay(tmp_path: Path) -> None:
 @pytest.mark.skipif(not can_count(), reason="missing: clang's runtime for instrumented builds")
 @pytest.mark.exhaustive
 @pytest.mark.long
-@pytest.mark.alike(2, family="measuring suites")
+@pytest.mark.alike(1, family="measuring suites")
 def test_the_tutorials_program_is_measured(tmp_path: Path) -> None:
     """Takes half a minute: it profiles three runs, and Valgrind runs each of four builds."""
     command = [
