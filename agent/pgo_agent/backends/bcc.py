@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,11 +21,13 @@ from threading import Event
 from typing import Any, NamedTuple, Self
 
 from pgo_agent.backends.backend import Backend, SamplingRequest, tell_lost
+from pgo_agent.backends.bcc_python import FRAME_BYTES, MOST_FRAMES
 from pgo_agent.backends.profiler_process import ProfilerProcess, wait_while_sampling
+from pgo_agent.backends.python_processes import PythonProcesses
 from pgo_agent.backends.rights import missing_rights
-from pgo_agent.backends.whole_stacks import how_followed, unwinding, whole_stack
+from pgo_agent.backends.whole_stacks import WholeStack, how_followed, unwinding, whole_stack
 from pgo_agent.errors import AgentError, ToolFailed
-from pgo_agent.native import BY_CALL_FRAMES, MemoryMaps, Recording, Stack
+from pgo_agent.native import BY_CALL_FRAMES, FrameLayout, MemoryMaps, Recording, Stack
 
 _PROGRAM = Path(__file__).with_name("bcc_program.py")
 _IDLE_SECONDS = 60.0  # it takes 100 MB, and compiling takes a second or more
@@ -163,7 +165,8 @@ class _Sampler:
         self._wait_for(self._started, until)
         if not self._started.is_set():
             return Recording.from_samples(time.time_ns(), 0, request.period, ())
-        capture = _Capture()
+        capture = _Capture(lambda pid, layout: self._tell("python", pid, layout))
+        capture.pythons.look_for(request.names)
         with self._lock:
             number = next(self._numbers)
             self._captures[number] = capture
@@ -181,7 +184,13 @@ class _Sampler:
         recording = Recording.from_samples(began, lasted, request.period, samples)
         followed = how_followed()
         cut_short = capture.cut_short if followed == BY_CALL_FRAMES else None
-        return replace(recording, lost_stacks=capture.lost_stacks, followed=followed, cut_short=cut_short)
+        return replace(
+            recording,
+            lost_stacks=capture.lost_stacks,
+            followed=followed,
+            cut_short=cut_short,
+            python=capture.pythons.comment(),
+        )
 
     def _run(self) -> None:
         try:
@@ -228,21 +237,21 @@ class _Sampler:
 
 
 class _Sampled(NamedTuple):
-    """A stack of a thread; addresses are leaf first. If it isn't whole, its outermost callers are missing."""
+    """A stack of a thread; addresses are leaf first."""
 
     pid: int
     thread: int
     comm: str
     kernel: tuple[int, ...]
-    user: tuple[int, ...]
-    is_whole: bool
+    user: WholeStack
 
 
 class _Capture:
     """Reads what bcc_program.py prints of one capture."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_frames: Callable[[int, FrameLayout], None]) -> None:
         self.maps = MemoryMaps()
+        self.pythons = PythonProcesses(self.maps, read_frames)
         self.begun, self.ended = Event(), Event()
         self.lost_stacks = self.cut_short = 0
         self._counts: Counter[_Sampled] = Counter()
@@ -261,18 +270,32 @@ class _Capture:
                 self.ended.set()
 
     def _add_stack(  # noqa: PLR0917 - the fields of a line
-        self, pid: int, thread: int, comm: str, samples: int, kernel: list[int], user: list[int], copy: str
+        self,
+        pid: int,
+        thread: int,
+        comm: str,
+        samples: int,
+        kernel: list[int],
+        user: list[int],
+        copy: str,
+        python: str,
     ) -> None:
-        whole = whole_stack(pid, self.maps, user, base64.b64decode(copy))
-        self._counts[_Sampled(pid, thread, comm, tuple(kernel), *whole)] += samples
+        chain = base64.b64decode(python)
+        whole = whole_stack(
+            pid, self.maps, user, base64.b64decode(copy), self.pythons.segments(pid, chain)
+        )
+        if whole.has_python and len(chain) == MOST_FRAMES * FRAME_BYTES:  # there were more
+            whole = whole._replace(is_whole=False)
+        self.pythons.count(pid, samples, has_python=whole.has_python)
+        self._counts[_Sampled(pid, thread, comm, tuple(kernel), whole)] += samples
 
     def stacks(self) -> Iterator[tuple[Stack, int]]:
         """Yield each stack with its number of samples."""
         for seen, samples in self._counts.items():
-            frames = self.maps.frames(seen.pid, seen.kernel, seen.user)
-            if self.maps.is_lost(seen.pid, seen.kernel, seen.user):
+            frames = self.maps.frames(seen.pid, seen.kernel, seen.user.frames)
+            if self.maps.is_lost(seen.pid, seen.kernel, seen.user.frames):
                 self.lost_stacks += samples
-            elif not seen.is_whole:
+            elif not seen.user.is_whole:
                 self.cut_short += samples
             yield Stack(seen.comm, seen.pid, seen.thread, frames), samples
 

@@ -128,7 +128,7 @@ def copies_program(btf: Path = _BTF) -> str:
 
     Where this kernel or machine can't copy them, `copy_registers` says that there is nothing to copy.
     """
-    places = _places(btf)
+    places = kernel_places(btf)
     text = _COPY + (_COPIES if places else _NO_COPIES)
     words = {"STACK_BYTES": _STACK_BYTES, "CHUNK_BYTES": _CHUNK_BYTES} | places
     return re.sub(rf"\b({'|'.join(words)})\b", lambda found: str(words[found[0]]), text)
@@ -136,12 +136,12 @@ def copies_program(btf: Path = _BTF) -> str:
 
 def can_copy(btf: Path = _BTF) -> bool:
     """Return whether programs with bcc can copy registers and stacks here."""
-    return bool(_places(btf))
+    return bool(kernel_places(btf))
 
 
 @cache
-def _places(btf: Path) -> dict[str, int]:
-    """Return the offsets of members of the kernel's structs; nothing if it can't copy."""
+def kernel_places(btf: Path = _BTF) -> dict[str, int]:
+    """Return the offsets of members of the kernel's structs; nothing if it can't copy stacks."""
     try:
         types = btf.read_bytes()
         if platform.machine() != "x86_64" or b"\0bpf_task_pt_regs\0" not in types:
@@ -150,6 +150,8 @@ def _places(btf: Path) -> dict[str, int]:
         return {
             "MM": member_offset(types, "task_struct", "mm"),
             "START_STACK": member_offset(types, "", "start_stack"),
+            "FSBASE": member_offset(types, "task_struct", "thread")
+            + member_offset(types, "thread_struct", "fsbase"),
         }
     except (OSError, ValueError, struct.error):
         return {}

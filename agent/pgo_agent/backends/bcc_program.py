@@ -5,6 +5,7 @@ of captures, also at once. Each line of its input is a command for a capture, wh
 
     ["begin", capture, frequency]
     ["end", capture]
+    ["python", pid, numbers]                                a process runs CPython, which has its frames there
 
 It prints JSON lists, one a line. Addresses of stacks are leaf first.
 
@@ -12,9 +13,10 @@ It prints JSON lists, one a line. Addresses of stacks are leaf first.
     ["begun", capture]                                      once sampling has begun
     ["process", capture, pid, parent, ...]                  when a process is first sampled, with those that
                                                             it was forked from, if known
-    ["stack", capture, pid, thread, comm, count, [kernel], [user], copy]
+    ["stack", capture, pid, thread, comm, count, [kernel], [user], copy, python]
                                                             while samples are taken; the copy is of registers
-                                                            and stack, as `bcc_parts` reads it, in base64
+                                                            and stack, as `bcc_parts` reads it, and Python's
+                                                            frames are as `bcc_python` has them; in base64
     ["lost", capture, count]                                if samples were lost
     ["ended", capture]                                      last
 """
@@ -30,7 +32,7 @@ import select
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,13 @@ from bcc import BPF, PerfSWConfig, PerfType  # type: ignore[import-not-found] # 
 
 # This file is run apart from its package, whose folder Python doesn't search.
 sys.path.append(str(Path(__file__).parent))
-from bcc_parts import copies_program, family, forks_program  # type: ignore[import-not-found]
+from bcc_parts import (  # type: ignore[import-not-found]
+    copies_program,
+    family,
+    forks_program,
+    kernel_places,
+)
+from bcc_python import FRAME_BYTES, MOST_FRAMES, python_program  # type: ignore[import-not-found]
 
 _DEPTH = 127  # the kernel's own bound, kernel.perf_event_max_stack
 _DRAIN_SECONDS = 0.1
@@ -73,6 +81,8 @@ struct sample {
     s64 user_bytes;
     u64 kernel[DEPTH];
     u64 user[DEPTH];
+    u64 items;
+    struct item python[MOST_FRAMES]; // as many as there are; then follows the copy
     struct copy copy;
 };
 BPF_PERCPU_ARRAY(scratch, struct sample, 1);
@@ -96,13 +106,20 @@ int on_sample(struct bpf_perf_event_data *context) {
     sample->kernel_bytes = bpf_get_stack(context, sample->kernel, sizeof(sample->kernel), 0);
     sample->user_bytes = bpf_get_stack(context, sample->user, sizeof(sample->user), BPF_F_USER_STACK);
     u64 *bytes = copied.lookup(&zero);
-    u32 stack_bytes = 0;
-    if (sample->user_bytes > 0 && copy_registers(&sample->copy) && bytes && *bytes < COPIED_BYTES) {
-        stack_bytes = copy_stack(&sample->copy);
+    u32 stack_bytes = 0, items = 0;
+    struct python *python = pythons.lookup(&sample->process);
+    sample->items = 0;
+    if (python && sample->user_bytes > 0) {
+        python_frames(python->words, sample->python, &sample->items);
+        items = sample->items > MOST_FRAMES ? 0 : sample->items;
+    }
+    struct copy *copy = (struct copy *)(sample->python + items);
+    if (copy_registers(copy) && sample->user_bytes > 0 && bytes && *bytes < COPIED_BYTES) {
+        stack_bytes = copy_stack(copy);
         __sync_fetch_and_add(bytes, stack_bytes);
     }
-    if (samples.ringbuf_output(sample, sizeof(*sample) - sizeof(sample->copy.stack) + stack_bytes,
-                               BPF_RB_NO_WAKEUP))
+    if (samples.ringbuf_output(sample, offsetof(struct sample, python) + items * sizeof(struct item)
+                               + offsetof(struct copy, stack) + stack_bytes, BPF_RB_NO_WAKEUP))
         lost.increment(zero);
     return 0;
 }
@@ -119,12 +136,11 @@ class _Sample(ctypes.Structure):
         ("user_bytes", ctypes.c_int64),
         ("kernel", ctypes.c_uint64 * _DEPTH),
         ("user", ctypes.c_uint64 * _DEPTH),
-        ("registers", ctypes.c_uint64 * 21),
-        ("stack_bytes", ctypes.c_uint64),
+        ("items", ctypes.c_uint64),
     )
 
 
-_COPY_AT = _Sample.registers.offset
+_REGISTER_BYTES = 21 * 8  # of a copy, which its size follows, and then the stack
 
 
 class _Capture:
@@ -132,24 +148,27 @@ class _Capture:
 
     def __init__(self, frequency: int, lost: int) -> None:
         self.frequency, self.lost_before = frequency, lost
-        self._stacks: Counter[tuple[int, int, bytes, bytes, bytes, bytes]] = Counter()
+        self._stacks: Counter[tuple[int, int, bytes, bytes, bytes, bytes, bytes]] = Counter()
         self._processes: set[int] = set()
 
-    def add(self, sample: _Sample, copy: bytes) -> bool:
+    def add(self, sample: _Sample, copy: bytes, python: bytes) -> bool:
         """Count a sample; return whether it is the first of its process."""
         is_first = sample.process not in self._processes
         self._processes.add(sample.process)
         kernel = bytes(sample.kernel)[: max(0, sample.kernel_bytes)]
         user = bytes(sample.user)[: max(0, sample.user_bytes)]
-        self._stacks[sample.process, sample.thread, sample.comm, kernel, user, copy] += 1
+        self._stacks[sample.process, sample.thread, sample.comm, kernel, user, copy, python] += 1
         return is_first
 
     def stacks(self, number: int) -> Iterator[str]:
         """Yield the lines of the stacks since the last call."""
-        for (process, thread, comm, kernel, user, copy), count in self._stacks.items():
+        for (process, thread, comm, kernel, user, *more), count in self._stacks.items():
             addresses = ([*memoryview(stack).cast("Q")] for stack in (kernel, user))
-            text, copied = comm.decode(errors="surrogateescape"), base64.b64encode(copy).decode()
-            yield json.dumps(("stack", number, process, thread, text, count, *addresses, copied))
+            text, encoded = (
+                comm.decode(errors="surrogateescape"),
+                (base64.b64encode(of).decode() for of in more),
+            )
+            yield json.dumps(("stack", number, process, thread, text, count, *addresses, *encoded))
         self._stacks.clear()
 
 
@@ -167,8 +186,11 @@ class _Sampler:
         ring = 1 << (wanted_bytes - 1).bit_length()
         # Half of it is for copies of stacks, so that there is always room for samples without.
         words = {"WANTED": wanted, "DEPTH": _DEPTH, "COPIED_BYTES": ring // 2, "RING_PAGES": ring >> 12}
+        words |= {"MOST_FRAMES": MOST_FRAMES}
         text = re.sub(rf"\b({'|'.join(words)})\b", lambda found: str(words[found[0]]), _TEXT)
-        self._bpf = BPF(text=forks + copies_program() + text)
+        places = kernel_places()
+        python = python_program(places.get("FSBASE"))
+        self._bpf = BPF(text=forks + copies_program() + python + text)
         ctypes.CDLL(None).malloc_trim(0)  # the compiler has freed 50 MiB
         self._forked = self._bpf["forked"] if forks else None
         self._bpf["samples"].open_ring_buffer(self._add)
@@ -190,6 +212,13 @@ class _Sampler:
             # bcc keeps one set of events of a kind; here is one for each frequency.
             self._attached[frequency] = self._bpf.open_perf_events.pop(_CLOCK)
         _print_list("begun", number)
+
+    def read_python(self, process: int, numbers: list[int]) -> None:
+        """Read the Python frames of a process from now on."""
+        table = self._bpf["pythons"]
+        leaf = table.Leaf()
+        leaf.words[: len(numbers)] = numbers[: len(leaf.words)]
+        table[table.Key(process)] = leaf
 
     def end(self, number: int) -> None:
         capture = self._captures[number]
@@ -218,11 +247,12 @@ class _Sampler:
             self._wanted[process] = self._is_wanted(process, sample.comm)
         if not self._wanted[process]:
             return
-        copy = b""
-        if sample.stack_bytes:
-            copy = ctypes.string_at(at + _COPY_AT, ctypes.sizeof(_Sample) - _COPY_AT + sample.stack_bytes)
+        python = ctypes.string_at(at + ctypes.sizeof(_Sample), sample.items * FRAME_BYTES)
+        copied = at + ctypes.sizeof(_Sample) + len(python)
+        stack_bytes = ctypes.c_uint64.from_address(copied + _REGISTER_BYTES).value
+        copy = ctypes.string_at(copied, _REGISTER_BYTES + 8 + stack_bytes) if stack_bytes else b""
         for number, capture in self._captures.items():
-            if sample.period == _SECOND // capture.frequency and capture.add(sample, copy):
+            if sample.period == _SECOND // capture.frequency and capture.add(sample, copy, python):
                 _print_list("process", number, *family(self._forked, process))
 
     def _is_wanted(self, process: int, comm: bytes) -> bool:
@@ -259,6 +289,11 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - bcc raises no other; what it means is on standard error
         sys.exit(str(error))
     _print_list("ready")
+    commands_of: dict[str, Callable[..., None]] = {
+        "begin": sampler.begin,
+        "end": sampler.end,
+        "python": sampler.read_python,
+    }
     commands, unread = sys.stdin.fileno(), b""
     while not stopped:
         if select.select([commands], [], [], _IDLE_SECONDS if sampler.is_idle else _DRAIN_SECONDS)[0]:
@@ -268,7 +303,7 @@ def main() -> None:
             *lines, unread = (unread + piece).split(b"\n")
             for line in lines:
                 what, *numbers = json.loads(line)
-                (sampler.begin if what == "begin" else sampler.end)(*numbers)
+                commands_of[what](*numbers)
         if not sampler.is_idle:
             sampler.drain()
 

@@ -8,13 +8,34 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
 
 from pgo_agent.backends.bcc_parts import can_copy, read_copy
-from pgo_agent.native import BY_CALL_FRAMES, BY_FRAME_POINTERS, MemoryMaps, Unwinder
+from pgo_agent.native import (
+    BY_CALL_FRAMES,
+    BY_FRAME_POINTERS,
+    MemoryMaps,
+    PythonFrame,
+    Segment,
+    Unwinder,
+    mixed,
+)
 
 _MOST_FOLLOWED = 127  # addresses: the kernel's own bound, kernel.perf_event_max_stack
 _unwinder = Unwinder()
 _users, _lock = 0, threading.Lock()
+
+
+class WholeStack(NamedTuple):
+    """A stack, leaf first: addresses, and Python functions in place of the C functions that run them.
+
+    If it isn't whole, its outermost callers are missing.
+    """
+
+    frames: tuple[int | PythonFrame, ...]
+    is_whole: bool
+    has_python: bool = False
 
 
 @contextmanager
@@ -47,16 +68,29 @@ def how_unwound() -> str:
 
 
 def whole_stack(
-    pid: int, maps: MemoryMaps, followed: Sequence[int], copy: bytes
-) -> tuple[tuple[int, ...], bool]:
-    """Return the addresses of a stack, leaf first, and whether they are known to be all.
+    pid: int, maps: MemoryMaps, followed: Sequence[int], copy: bytes, python: Sequence[Segment] = ()
+) -> WholeStack:
+    """Return the stack of a thread.
 
-    The kernel `followed` these by frame pointers. `copy` is what `read_copy` reads, or empty. `maps` has
-    read the map of the process.
+    The kernel `followed` these addresses by frame pointers. `copy` is what `read_copy` reads, or empty.
+    `maps` has read the map of the process. `python` are the Python frames that the thread runs.
     """
     if not copy or not followed:
-        return tuple(followed), not followed
-    return continued(unwind(pid, maps, *read_copy(copy)), followed)
+        return WholeStack(tuple(followed), not followed)
+    pointers = list[int]()
+    addresses, is_whole = _unwinder.unwind(pid, maps, *read_copy(copy), pointers)
+    if python:
+        is_compiled = partial(_is_compiled, maps, pid)
+        stack = mixed(addresses, pointers, python, is_whole=is_whole, is_compiled=is_compiled)
+        if stack:
+            return WholeStack(stack, is_whole, has_python=True)
+    return WholeStack(*continued((tuple(addresses), is_whole), followed))
+
+
+def _is_compiled(maps: MemoryMaps, pid: int, address: int) -> bool:
+    """Return whether the code at an address is no file's."""
+    area = maps.area(pid, address)
+    return area is not None and not (area.mapping and area.mapping.file)
 
 
 def continued(found: tuple[tuple[int, ...], bool], followed: Sequence[int]) -> tuple[tuple[int, ...], bool]:

@@ -6,18 +6,21 @@ comes from `perf script` (`perf_script`, and `branches` for branch records), or 
 `native_profile` turns it into pprof with a `NativeProfileBuilder` (`pprof`), and `function_names` names the
 functions of stacks for people. `Elf` (`elf`) reads build ids and segments, `Symbols` (`go_symbols`) the
 functions of a Go program. An `Unwinder` (`unwinding`) follows stacks by call frame information, which
-`unwind_rules` asks of libdw in a process of its own (`cfi_program`). `run_tool` and `demangle` run other
-programs (`external_tools`).
+`unwind_rules` asks of libdw in a process of its own (`cfi_program`). `find_interpreter`
+(`interpreters`) finds CPython in a process; `PythonCodes` reads what functions it runs, and `mixed` puts them
+into a native stack (`python_stacks`). `run_tool` and `demangle` run other programs (`external_tools`).
 """
 
 from pgo_agent.native.branches import read_branches
 from pgo_agent.native.elf import Elf, candidate_paths, has_symbol_table
 from pgo_agent.native.external_tools import demangle, run_tool
 from pgo_agent.native.go_symbols import Symbols
+from pgo_agent.native.interpreters import FrameLayout, Interpreter, find_interpreter
 from pgo_agent.native.memory_maps import MemoryMaps
 from pgo_agent.native.perf_processes import PerfProcesses
 from pgo_agent.native.perf_script import read_samples, recording_of, with_stacks_told
 from pgo_agent.native.pprof import NativeProfileBuilder, function_names, native_profile
+from pgo_agent.native.python_stacks import PythonCodes, PythonFrame, Segment, mixed
 from pgo_agent.native.recording import (
     BY_CALL_FRAMES,
     BY_FRAME_POINTERS,
@@ -34,18 +37,25 @@ __all__ = [
     "BY_FRAME_POINTERS",
     "Elf",
     "Frame",
+    "FrameLayout",
+    "Interpreter",
     "Mapping",
     "MemoryMaps",
     "NativeProfileBuilder",
     "PerfProcesses",
+    "PythonCodes",
+    "PythonFrame",
     "Recording",
+    "Segment",
     "Stack",
     "Symbols",
     "Unwinder",
     "candidate_paths",
     "demangle",
+    "find_interpreter",
     "function_names",
     "has_symbol_table",
+    "mixed",
     "native_profile",
     "read_branches",
     "read_samples",

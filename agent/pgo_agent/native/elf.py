@@ -23,13 +23,17 @@ _HEAD = struct.Struct("<32xQ14xHH4x")
 # Where a file's table of sections is, how large its rows are, and how many; and of a row, what kind of
 # section it is of, and where that is in the file, and its size.
 _SECTIONS, _SECTION = struct.Struct("<40xQ10xHH2x"), struct.Struct("<4xI16xQQ24x")
-_SYMBOL_TABLE, _NOTE_SECTION = 2, 7
+_SYMBOL_TABLE, _NOTE_SECTION, _DYNAMIC_SYMBOLS = 2, 7, 11
+# Of a row, also the number of the section that has its names; and of a symbol, where its name is, the number
+# of the section that defines it, and its address.
+_NAMED_SECTION, _SYMBOL = struct.Struct("<4xI16xQQI20x"), struct.Struct("<I2xHQ8x")
 _ENTRY = struct.Struct("<I4xQQ8xQ8xQ")
 # A file's content is chosen by the user who runs it, so every size needs a bound. The kernel runs no program
 # with a larger segment table; linkers write notes of a few hundred bytes, and build ids of 8 to 20 bytes.
 _MOST_TABLE_BYTES = 64 << 10
 _MOST_NOTE_BYTES = 64 << 10
 _LONGEST_BUILD_ID = 64
+_MOST_SYMBOL_BYTES = 16 << 20  # of a table of symbols, and of their names
 _ADDRESSES = 1 << 64
 
 
@@ -127,6 +131,56 @@ def has_symbol_table(path: Path) -> bool:
         raise NotReadable(path, error.strerror or str(error)) from error
     except struct.error as error:
         raise NotReadable(path, "an ELF file that is cut off") from error
+
+
+def symbol_addresses(path: Path, names: Iterable[str]) -> dict[str, int]:
+    """Return the addresses of those of these symbols that a binary defines, as its segments have them.
+
+    Tables of more than 16 MiB are left out. Raises NotReadable.
+    """
+    wanted, found = {name.encode() for name in names}, dict[str, int]()
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise NotReadable(path, "not a regular file")
+            for kind in (_DYNAMIC_SYMBOLS, _SYMBOL_TABLE):
+                for symbols, texts in _symbol_tables(file, status.st_size, kind):
+                    found = _found_symbols(symbols, texts, wanted) | found
+                if len(found) == len(wanted):
+                    break
+    except OSError as error:
+        raise NotReadable(path, error.strerror or str(error)) from error
+    except struct.error as error:
+        raise NotReadable(path, "an ELF file that is cut off") from error
+    return found
+
+
+def _symbol_tables(file: BinaryIO, file_size: int, wanted: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the tables of symbols of a kind, each with its names. Raises struct.error."""
+    head = _part(file, file_size, 0, _SECTIONS.size)
+    table, row, count = _SECTIONS.unpack(head)
+    if not head.startswith(_MAGIC) or row != _NAMED_SECTION.size or count * row > _MOST_TABLE_BYTES:
+        return
+    sections = [*_NAMED_SECTION.iter_unpack(_part(file, file_size, table, count * row))]
+    for kind, offset, size, link in sections:
+        if kind == wanted and link < count:
+            _, text_offset, text_size, _ = sections[link]
+            if max(size, text_size) <= _MOST_SYMBOL_BYTES:
+                texts = _part(file, file_size, text_offset, text_size)
+                yield _part(file, file_size, offset, size - size % _SYMBOL.size), texts
+
+
+def _found_symbols(symbols: bytes, texts: bytes, names: Iterable[bytes]) -> dict[str, int]:
+    places = {texts.find(b"\0" + name + b"\0") + 1: name.decode() for name in names}
+    places.pop(0, None)  # those that aren't there
+    if not places:
+        return {}
+    return {
+        places[place]: address
+        for place, section, address in _SYMBOL.iter_unpack(symbols)
+        if place in places and section
+    }
 
 
 class _Entry(NamedTuple):

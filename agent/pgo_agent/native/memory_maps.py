@@ -21,7 +21,7 @@ from pgo_agent.native.perf_maps import JitCode, PerfMap, PerfMaps, has_jit_code,
 from pgo_agent.native.recording import Frame, Mapping
 
 # Matched against whole lines only: a file name may look like a line of its own.
-_EXECUTABLE_LINE = re.compile(
+EXECUTABLE_LINE = re.compile(
     r"^(?P<range>(?P<start>[0-9a-f]{1,16})-(?P<end>[0-9a-f]{1,16})) ..x. (?P<offset>[0-9a-f]{1,16}) \S+ "
     r"(?P<inode>\d{1,20}) *(?P<file>.*)$",
     re.MULTILINE,
@@ -110,16 +110,22 @@ class MemoryMaps:
         for pid in [*self._texts]:
             self.read(pid)
 
-    def frames(self, pid: int, kernel: Sequence[int], user: Sequence[int]) -> tuple[Frame, ...]:
-        """Return the frames of a stack, leaf first, from its addresses in the kernel and in the process."""
+    def frames(self, pid: int, kernel: Sequence[int], user: Sequence[int | Frame]) -> tuple[Frame, ...]:
+        """Return the frames of a stack, leaf first, from its addresses in the kernel and in the process.
+
+        Among the latter may be frames that are known already.
+        """
         # Some profilers report the leaf in the kernel twice.
         kernel = kernel[1:] if kernel[:1] == kernel[1:2] else kernel
         # A caller's address is its return address; pprof's tools expect the call, which is before it. Code
         # that the kernel interrupted, by a fault or the clock, made no call.
         frames = [self._kernel.frame(max(address - (place > 0), 0)) for place, address in enumerate(kernel)]
         areas = self.areas(pid)
-        for place, address in enumerate(user):
-            frames.extend(self._frame(areas, address - (place > 0), leaf=not frames))
+        for place, at in enumerate(user):
+            if isinstance(at, Frame):
+                frames.append(at)
+            else:
+                frames.extend(self._frame(areas, at - (place > 0), leaf=not frames))
         return tuple(frames)
 
     @cached_property
@@ -153,7 +159,7 @@ class MemoryMaps:
         if (text, perf_map) not in self._areas:
             self._areas[text, perf_map] = [
                 self._area(pid, found, perf_map)
-                for found in _EXECUTABLE_LINE.finditer(text)
+                for found in EXECUTABLE_LINE.finditer(text)
                 if int(found["start"], 16) < int(found["end"], 16)
             ]
         return self._areas[text, perf_map]

@@ -11,6 +11,7 @@ from pgo_agent.errors import NotReadable
 from pgo_agent.native.elf import Elf, candidate_paths
 from pgo_agent.native.external_tools import Line, demangle, symbolize
 from pgo_agent.native.perf_maps import JitCode, PerfMap
+from pgo_agent.native.python_stacks import PythonFrame
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
 from pgo_agent.profile_builder import BRANCH_TYPES, ProfileBuilder
 
@@ -57,7 +58,9 @@ def _source_lines(stacks: Iterable[Stack]) -> _Lines:
     compiled: dict[PerfMap | None, set[Frame]] = defaultdict(set)
     for stack in stacks:
         for frame in stack.frames:
-            if frame.symbol:
+            if isinstance(frame, PythonFrame):
+                lines[frame] = (Line(frame.symbol, frame.file, frame.line, frame.first_line),)
+            elif frame.symbol:
                 lines[frame] = (Line(frame.symbol, "", 0, 0),)
             if isinstance(frame.mapping, JitCode):
                 compiled[frame.mapping.names].add(frame)

@@ -54,7 +54,8 @@ class Recording:
     the sample types of the profile, each a name and a unit: of the number and the amount, or of that alone.
     `lost_stacks` of the samples have no stack, or are of a process whose memory map couldn't be read.
     `followed` says how the callers were found, "" if that isn't known, and `cut_short` how many samples lack
-    the outermost ones, up to `main` or the start of the thread.
+    the outermost ones, up to `main` or the start of the thread. `python` says which samples
+    have frames of Python.
     """
 
     began: int
@@ -65,6 +66,7 @@ class Recording:
     lost_stacks: int = 0
     followed: str = ""
     cut_short: int | None = None
+    python: str = ""
 
     @classmethod
     def from_samples(
@@ -88,6 +90,8 @@ class Recording:
             yield stacks_comment(
                 self.followed, self.cut_short, sum(count for count, _ in self.stacks.values())
             )
+        if self.python:
+            yield self.python
 
 
 def stacks_comment(followed: str, cut_short: int | None, count: int) -> str:

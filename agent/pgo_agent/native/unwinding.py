@@ -61,14 +61,21 @@ class Unwinder:
         self._maps_read: dict[int, float] = {}
 
     def unwind(
-        self, pid: int, maps: MemoryMaps, registers: Sequence[int], stack: bytes
+        self,
+        pid: int,
+        maps: MemoryMaps,
+        registers: Sequence[int],
+        stack: bytes,
+        pointers: list[int] | None = None,
     ) -> tuple[list[int], bool]:
         """Return the addresses of a stack, leaf first, and whether it is whole: up to the thread's start.
 
         `registers` are the 17 of x86-64 in DWARF's order: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15,
         rip; one that isn't known is 0. `stack` is the memory from rsp on. `maps` has read the process's map.
         A caller's address is its return address, as the kernel's are; where a signal interrupted the caller,
-        it is one more than its address. Raises ValueError if there aren't 17 registers.
+        it is one more than its address. `pointers`, if given, becomes the stack pointers at the addresses,
+        and maybe another, where the frame of the last one ends. Raises ValueError unless there are 17
+        registers.
         """
         if len(registers) != REGISTERS:
             raise ValueError(f"{len(registers)} registers, not {REGISTERS}")
@@ -76,8 +83,10 @@ class Unwinder:
             self._forget_what_is_over()
             while True:
                 rules = self._rules.setdefault(maps.text(pid), {})
-                addresses, end = _follow(registers, stack, rules, partial(self._learn, pid, maps))
+                addresses, at, end = _follow(registers, stack, rules, partial(self._learn, pid, maps))
                 if end is not _NO_CODE or not self._has_another_map(pid, maps):
+                    if pointers is not None:
+                        pointers[:] = at
                     return addresses, end is _END
 
     def is_start(self, frame: Frame) -> bool:
@@ -175,26 +184,30 @@ class Unwinder:
 
 def _follow(
     registers: Sequence[int], stack: bytes, rules: dict[int, Rule], learn: Callable[[int], Rule]
-) -> tuple[list[int], Rule | None]:
-    """Return the addresses of a stack, and what ended it: _END, _NO_CODE, or None if it was cut short."""
+) -> tuple[list[int], list[int], Rule | None]:
+    """Return the addresses of a stack, the stack pointers at them, and what ended it.
+
+    That is _END, _NO_CODE, or None if it was cut short.
+    """
     now = [*registers]
     bottom, words = now[RSP], memoryview(stack[: len(stack) & -_WORD_BYTES]).cast("Q")
     at = now[RIP]
-    addresses = [at]
+    addresses, pointers = [at], [bottom]
     with suppress(ValueError, IndexError):
         while len(addresses) < _MOST_FRAMES:
             rule = rules.get(at) or learn(at)
             if rule is _NO_CODE:
-                return addresses[: -1 if addresses[1:] else 1], rule
+                return addresses[: -1 if addresses[1:] else 1], pointers, rule
             if rule.is_end or (rule is _BY_FRAME_POINTER and not now[RBP]):
-                return addresses, _END
+                return addresses, pointers, _END
             _to_caller(now, rule, bottom, words)
+            pointers.append(now[RSP])
             at = now[RIP]
             if not at:
-                return addresses, _END
+                return addresses, pointers, _END
             addresses.append(at + rule.is_signal)
             at -= not rule.is_signal
-    return addresses, None
+    return addresses, pointers, None
 
 
 def _to_caller(now: list[int], rule: Rule, bottom: int, words: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pgo_agent.backends.bcc_parts import can_copy, copies_program, forks_program, member_offset, read_copy
 
-TEXTS = b"\0int\0task_struct\0pid\0tgid\0rest\0mm\0start_stack\0"
+TEXTS = b"\0int\0task_struct\0pid\0tgid\0rest\0mm\0start_stack\0thread\0thread_struct\0fsbase\0"
 HELPER = b"bpf_task_pt_regs\0"
 
 
@@ -72,7 +72,9 @@ def test_a_kernel_that_does_not_describe_itself_tells_of_no_forks(tmp_path: Path
 
 
 MEMORY = type_of(4, b"", 1, member(b"start_stack", 480))
-THREAD = type_of(4, b"task_struct", 2, member(b"tgid", 1268) + member(b"mm", 1136))
+THREAD = type_of(
+    4, b"task_struct", 3, member(b"tgid", 1268) + member(b"mm", 1136) + member(b"thread", 3088)
+) + type_of(4, b"thread_struct", 1, member(b"fsbase", 40))
 
 
 def test_stacks_are_copied_where_the_kernel_has_what_that_needs(

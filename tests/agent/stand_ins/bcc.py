@@ -7,7 +7,8 @@ Each line of the file `BCC_HAPPENS` is a JSON object; those of a tracker are han
                              the id of a `copy`, which is sent if `registers` and `stack` are there
     {"what": "fork", ...}    a process `pid` is forked from `parent`
     {"what": "sample", ...}  a thread is sampled: `comm`, `pid`, `thread`, `kernel`, `user`; maybe a copy: its
-                             `registers` (numbers, as in struct pt_regs) and the top of its `stack` (hex)
+                             `registers` (numbers, as in struct pt_regs) and the top of its `stack` (hex);
+                             maybe what it runs of `python`: four numbers for each frame
     {"what": "lose"}         a sample is lost
 """
 
@@ -71,6 +72,10 @@ class _Sum(ctypes.Structure):
     _fields_ = (("count", _U64), ("total", _U64), ("max", _U64), ("is_told", _U64))
 
 
+class _Python(ctypes.Structure):
+    _fields_ = (("words", _U64 * 18),)
+
+
 class _Table:
     def __init__(self, key: Any, leaf: Any) -> None:
         self.Key, self.Leaf = key, leaf
@@ -130,6 +135,7 @@ class BPF:
             "sums": _Table(_U64, _Sum),
             "counted": [[_Counted() for _ in range(_CPUS)]],
             "interrupts": _Table(_U32, _U32),
+            "pythons": _Table(_U32, _Python),
             "lost": [_U64()],
             "copied": [_U64()],
             "events": self._ring,
@@ -183,7 +189,9 @@ class BPF:
         for frequency in self._frequencies:
             thread = (of.pid, of.thread, of.comm.encode(), 10**9 // frequency)
             head = struct.pack("=II16sQqq", *thread, *sizes)
-            self._ring.records.append(head + addresses + _copy(of))
+            python = struct.pack(f"={len(items := getattr(of, 'python', []))}Q", *items)
+            count = struct.pack("=Q", len(python) // 32)
+            self._ring.records.append(head + addresses + count + python + _copy(of))
 
     def _fork(self, of: SimpleNamespace) -> None:
         assert "forked.update(" in self._text
