@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 DEPTH = 300  # more frames than the kernel's side tells
 used: Counter[str] = Counter()
@@ -25,10 +26,11 @@ def spin(seconds: float) -> None:
     began = time.thread_time()
     while time.thread_time() - began < seconds:
         sum(range(100))
-    stack, frame = [], sys._getframe()  # noqa: SLF001 - documented, and there is no other way
+    stack = list[str]()
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - documented, and there is no other way
     while frame:
         stack.append(frame.f_code.co_qualname)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     used[" ".join(stack)] += time.thread_time() - began  # type: ignore[assignment]
 
 
@@ -98,7 +100,7 @@ def deep(left: int = DEPTH) -> None:
         spin(0.004)
 
 
-def größe() -> None:
+def größe() -> None:  # noqa: PLC2401 - that is the point
     spin(0.004)
 
 
@@ -115,9 +117,9 @@ def serve(seconds: float) -> None:
 if __name__ == "__main__":
     # A name that no other process of the machine has.
     Path("/proc/self/comm").write_text(f"python-{os.getpid()}")
-    print("ready", flush=True)
+    print("ready", flush=True)  # noqa: T201 - what the test waits for
     sys.stdin.readline()
     used.clear()
     serve(time.process_time() + float(sys.argv[1]))
-    print(json.dumps(used), flush=True)
+    print(json.dumps(used), flush=True)  # noqa: T201 - its answer
     sys.stdin.readline()

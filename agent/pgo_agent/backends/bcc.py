@@ -281,9 +281,7 @@ class _Capture:
         python: str,
     ) -> None:
         chain = base64.b64decode(python)
-        whole = whole_stack(
-            pid, self.maps, user, base64.b64decode(copy), self.pythons.segments(pid, chain)
-        )
+        whole = whole_stack(pid, self.maps, user, base64.b64decode(copy), self.pythons.segments(pid, chain))
         if whole.has_python and len(chain) == MOST_FRAMES * FRAME_BYTES:  # there were more
             whole = whole._replace(is_whole=False)
         self.pythons.count(pid, samples, has_python=whole.has_python)

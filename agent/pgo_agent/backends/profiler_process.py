@@ -104,7 +104,7 @@ class ProfilerProcess:
     def send(self, line: bytes) -> None:
         """Write to the profiler's input. If the process has ended, `check_alive` raises the reason."""
         assert self._process.stdin  # noqa: S101 - opened as a pipe
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError, ValueError):  # it is closed by now
             self._process.stdin.write(line)
             self._process.stdin.flush()
 

@@ -103,8 +103,10 @@ def _find(part: str, check: Callable[[], str]) -> Finding:
 
 
 def _profiler(backend: Backend) -> str:
-    followed = probe(backend).followed
-    return f"gives samples, with stacks{followed and ' '}{followed}{_limits()}"
+    recording = probe(backend)
+    stacks = f"stacks {recording.followed}" if recording.followed else "stacks"
+    python = f"; {recording.python}" if recording.python else ""
+    return f"gives samples, with {stacks}{python}{_limits()}"
 
 
 def _tracker(tracker: Tracker) -> str:

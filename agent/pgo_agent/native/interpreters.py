@@ -125,6 +125,8 @@ def find_interpreter(pid: int, maps: MemoryMaps) -> Interpreter | str:
 
 def _interpreter(pid: int, memory: Memory, symbols: dict[str, int]) -> Interpreter | str:
     """Return the interpreter with these symbols; "" if it is none. Raises OSError."""
+    if _VERSION not in symbols:
+        return "CPython before 3.11 isn't known"
     number = memory.live(symbols[_VERSION])
     version = number >> 24 & 0xFF, number >> 16 & 0xFF
     named = memory.read(memory.live(symbols[_CODE_TYPE] + _TYPE_NAME), 5)
@@ -173,13 +175,13 @@ def _symbols_of(pid: int, maps: MemoryMaps) -> Iterator[dict[str, int]]:
     passed = set[str]()
     for line in EXECUTABLE_LINE.finditer(maps.text(pid)):
         file = line["file"]
-        if file not in passed and (file == program or "python" in file.rpartition("/")[2]):
+        if file not in passed and (file == program or "/libpython" in file):
             passed.add(file)
             # The file that is mapped, also if it is another one's by now; only some may follow that link.
             for path in (f"/proc/{pid}/map_files/{line['range']}", f"/proc/{pid}/root{file}"):
                 with suppress(NotReadable, OSError):
                     known = _symbols_in(Path(path))
-                    if known.addresses.keys() >= {*_NAMES}:
+                    if known.addresses.keys() >= {_RUNTIME, _CODE_TYPE}:
                         moved = _moved(int(line["start"], 16), int(line["offset"], 16), known.elf)
                         yield {name: address + moved for name, address in known.addresses.items()}
                     break

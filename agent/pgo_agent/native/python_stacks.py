@@ -9,6 +9,7 @@ rather than that of another.
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,9 @@ _TYPE, _LENGTH, _HASH, _STATE, _BYTES = 8, 16, 24, 32, 32  # offsets in objects,
 # Bits of a string's state: one, two or four bytes a character; that these follow the header; only ASCII.
 _KIND, _COMPACT, _ASCII = 0x1C, 0x20, 0x40
 _CODECS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
-_MOST_NAME, _MOST_FILE, _MOST_TABLE = 256, 1024, 64 << 10  # characters, and bytes
-_MOST_CODES = 20_000  # of a capture
+_MOST_NAME, _MOST_FILE, _MOST_TABLE = 256, 1024, 16 << 10  # characters, and bytes
+_MOST_LINE = (1 << 31) - 1
+_MOST_CODES, _MOST_BYTES = 20_000, 32 << 20  # of a capture
 _SHIMS = (
     "<shim>",
     "__init__",
@@ -57,8 +59,11 @@ class _Code:
         self.file = file
         self._of = name, file, first_line
         self._start = start
-        lines = [*_lines(table, first_line)]
-        self._starts, self._lines = [offset for offset, _ in lines], [line for _, line in lines]
+        self.size = 4 * (len(name) + len(file)) + len(table)
+        self._starts, self._lines = array("I"), array("I")
+        for offset, line in _lines(table, first_line):
+            self._starts.append(offset)
+            self._lines.append(max(0, min(line, _MOST_LINE)))
         self._frames: dict[int, PythonFrame] = {}
 
     def frame(self, instruction: int) -> PythonFrame:
@@ -76,6 +81,7 @@ class PythonCodes:
 
     def __init__(self) -> None:
         self._codes: dict[tuple[int, int, int], _Code | None] = {}
+        self._bytes = 0
 
     def segments(self, interpreter: Interpreter, chain: bytes) -> list[Segment] | None:
         """Return the Python frames of a thread, leaf first; None if what they are can't be known.
@@ -87,9 +93,10 @@ class PythonCodes:
             if address:
                 key = interpreter.pid, address, fingerprint
                 if key not in self._codes:
-                    if len(self._codes) >= _MOST_CODES:
+                    if len(self._codes) >= _MOST_CODES or self._bytes >= _MOST_BYTES:
                         return None
-                    self._codes[key] = _read_code(interpreter, address, fingerprint)
+                    code = self._codes[key] = _read_code(interpreter, address, fingerprint)
+                    self._bytes += code.size if code else 0
                 code = self._codes[key]
                 if code is None:
                     return None
@@ -113,19 +120,22 @@ def mixed(
 
     `pointers` are the stack pointers at the addresses, as `Unwinder.unwind` has them. Where the stack isn't
     whole, the Python frames that are further out follow at its end. Returns None if not all segments are in C
-    frames of this stack: the interpreter was about to change it. Also if such a C function is called by code
-    that `is_compiled`: perf's trampolines, which have the names already.
+    frames of this stack: the interpreter was about to change it. If code that `is_compiled` calls such a C
+    function, that is one of perf's trampolines, which isn't needed any more.
     """
     stack = list[int | PythonFrame]()
     left = [*reversed(segments)]
+    is_called = False
     for place, address in enumerate(addresses):
         end = pointers[place + 1] if place + 1 < len(pointers) else 0
         if left and pointers[place] <= left[-1].entry < end:
-            if is_compiled(addresses[min(place + 1, len(addresses) - 1)]):
-                return None
             stack.extend(left.pop().frames)
+            is_called = True
+        elif is_called and is_compiled(address):
+            is_called = False
         else:
             stack.append(address)
+            is_called = False
     if left and (is_whole or left[-1].entry < pointers[-1]):
         return None
     stack.extend(frame for segment in reversed(left) for frame in segment.frames)

@@ -207,13 +207,15 @@ def _follow(
                 return addresses, pointers, _END
             addresses.append(at + rule.is_signal)
             at -= not rule.is_signal
+    if len(pointers) == len(addresses) and now[RSP] != pointers[-1]:
+        pointers.append(now[RSP])
     return addresses, pointers, None
 
 
 def _to_caller(now: list[int], rule: Rule, bottom: int, words: Sequence[int]) -> None:
     """Change registers to those of the caller. `words` are the memory from `bottom` on.
 
-    Raises ValueError or IndexError if they can't be known.
+    Raises ValueError or IndexError if they can't be known; the stack pointer may be.
     """
     values: Sequence[tuple[int, int]] = ()
     if rule.cfa or rule.computed:
@@ -228,6 +230,7 @@ def _to_caller(now: list[int], rule: Rule, bottom: int, words: Sequence[int]) ->
         if 0 <= place < most and not place % _WORD_BYTES:
             now[register] = words[place // _WORD_BYTES]
         elif register == RIP:
+            now[RSP] = cfa
             raise ValueError(place)
         # Others are below the stack's top when the function has restored them, and is about to return.
     now[RSP] = cfa

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -214,14 +215,16 @@ def test_what_is_compiled_once_takes_one_profile_after_the_other(kernel: StandIn
 
 @pytest.mark.parametrize("frequencies", [(99, 99), (99, 499)])
 def test_profiles_at_once_share_it_and_each_has_all_samples_of_its_time(
-    kernel: StandInKernel, frequencies: tuple[int, int]
+    kernel: StandInKernel, frequencies: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     with KeptBcc() as kept, ThreadPoolExecutor() as pool:
         kernel.happens(sample(thread=1))
         record_kept(kept, kernel)  # so that both begin now
+        caplog.clear()
         long = pool.submit(record_kept, kept, kernel, frequencies[0], 2.0)
         short = pool.submit(record_kept, kept, kernel, frequencies[1], 1.0)
-        time.sleep(0.5)  # both have begun
+        wait_until(lambda: caplog.text.count("sampling") == 2)  # both have begun
         kernel.happens(*[sample(thread=2)] * 3)
         assert counted(short.result()) == [(2, 3)]
         kernel.happens(sample(thread=4))

@@ -1,13 +1,13 @@
-"""Stacks of Python programs by bcc: functions of Python, of C and of the kernel, held against the program's own."""
+"""Stacks of Python programs by bcc have functions of Python and C, in shares that the programs count, too."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +18,35 @@ from pgo_agent.backends import Bcc, KeptBcc, SamplingRequest
 from pgo_agent.native import PythonFrame, Recording, Stack, function_names
 
 from tests.agent import python_program
+from tests.agent.busy import needs_gcc
 from tests.agent.sampling import wait_until_begun, working
 from tests.agent.test_stack_truth import interpreters
 
 PROGRAM = Path(python_program.__file__)
+LIKE = PROGRAM.with_name("like_python.c")
+FORKS = """
+import os, time
+open("/proc/self/comm", "w").write(f"forks-{os.getpid()}")
+
+def child():
+    end = time.process_time() + 0.02
+    while time.process_time() < end:
+        pass
+    os._exit(0)
+
+def main():
+    for _ in range(30):
+        pid = os.fork()
+        if not pid:
+            child()
+        os.waitpid(pid, 0)
+
+print("ready", flush=True)
+input()
+main()
+print("over", flush=True)
+input()
+"""
 FREQUENCY = 499
 PERF = [python for python in interpreters() if int(python.rpartition(".")[2]) >= 12]
 
@@ -64,16 +89,12 @@ def sampled(kept: KeptBcc, process: subprocess.Popen[str]) -> tuple[Recording, s
     over, lines = threading.Event(), list[str]()
 
     def compute() -> None:
-        wait_until_begun(sys_pid())
+        wait_until_begun(os.getpid())
         lines.append(line_of(process))
         over.set()
 
     threading.Thread(target=compute, daemon=True).start()
     return kept.keeping(Bcc()).record(SamplingRequest((name,), FREQUENCY), 600.0, over), lines[0]
-
-
-def sys_pid() -> int:
-    return int(Path("/proc/self").readlink().name)
 
 
 def names_in(recording: Recording, pid: int) -> Iterator[tuple[Stack, list[str], int]]:
@@ -91,13 +112,15 @@ def of_python(names: list[str]) -> str:
 
 
 def assert_true(recording: Recording, pid: int, told: str) -> None:
-    """Assert that stacks are those of the program, and their shares within 5 points and what chance allows."""
-    used = {stack: seconds for stack, seconds in json.loads(told).items()}
+    """Assert that stacks are the program's, and their shares within 5 points and what chance allows."""
+    used = json.loads(told)
+    (deep,) = (stack for stack in used if stack.count("deep") > 1)
     found, native = Counter[str](), Counter[str]()
     for _, names, samples in names_in(recording, pid):
-        python = of_python(names)
-        is_deep = python.count("deep") > python_program.DEPTH // 2
-        found[next((of for of in used if (of == python or (is_deep and of.count("deep") > 100))), "others")] += samples
+        stack = of_python(names)
+        if stack.count("deep") > 100:  # as many as are told
+            stack = deep
+        found[stack if stack in used else "others"] += samples
         native.update(dict.fromkeys({*names}, samples))
     total, seconds = found.total(), sum(used.values())
     assert total > 200
@@ -126,3 +149,34 @@ def test_with_trampolines_each_function_stands_once(kept: KeptBcc, python: str) 
         recording, told = sampled(kept, process)
         assert_true(recording, process.pid, told)
         Path(f"/tmp/perf-{process.pid}.map").unlink()  # noqa: S108 - where Python writes it
+
+
+@needs_gcc
+def test_what_only_looks_like_python_stays_as_it_is(kept: KeptBcc, tmp_path: Path) -> None:
+    binary = tmp_path / "like"
+    subprocess.run(["gcc", "-O1", "-rdynamic", "-pthread", LIKE, "-o", binary], check=True)
+    with started(binary) as process:
+        recording, told = sampled(kept, process)
+        stacks = [*names_in(recording, process.pid)]
+    assert told == "over\n"
+    assert sum(samples for *_, samples in stacks) > 100
+    assert not any(of_python(names) for _, names, _ in stacks)
+    assert all("main" in names for _, names, _ in stacks if "compute" in names)
+    assert recording.python.startswith("Python frames: in 0 of ")
+
+
+def test_children_that_end_at_once_have_their_own_functions_or_none(kept: KeptBcc) -> None:
+    with started(sys.executable, "-c", FORKS) as process:
+        recording, _ = sampled(kept, process)
+    children = {stack.pid for stack in recording.stacks} - {process.pid}
+    known = {"child", "main", "<module>"}
+    functions = {
+        frame.symbol.split(":")[2]
+        for stack in recording.stacks
+        for frame in stack.frames
+        if isinstance(frame, PythonFrame)
+    }
+    assert len(children) > 10
+    assert "main" in functions
+    assert functions <= known
+    assert recording.stacks

@@ -189,9 +189,9 @@ class BPF:
         for frequency in self._frequencies:
             thread = (of.pid, of.thread, of.comm.encode(), 10**9 // frequency)
             head = struct.pack("=II16sQqq", *thread, *sizes)
-            python = struct.pack(f"={len(items := getattr(of, 'python', []))}Q", *items)
-            count = struct.pack("=Q", len(python) // 32)
-            self._ring.records.append(head + addresses + count + python + _copy(of))
+            python = getattr(of, "python", ())
+            frames = struct.pack(f"=Q{len(python)}Q", len(python) // 4, *python)
+            self._ring.records.append(head + addresses + frames + _copy(of))
 
     def _fork(self, of: SimpleNamespace) -> None:
         assert "forked.update(" in self._text
