@@ -1,6 +1,6 @@
 """A Python program that C calls in many ways, and that counts the CPU time of each of its stacks itself.
 
-It computes once it has read a line, for so many seconds of CPU time as its argument says, and prints the
+Its argument is for how many seconds of CPU time it computes, once it has read a line. Then it prints the
 seconds by the functions of the stack, innermost first. It runs on any version of Python, without a package.
 """
 

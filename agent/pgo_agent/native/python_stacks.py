@@ -77,7 +77,7 @@ class _Code:
 
 
 class PythonCodes:
-    """What code objects of processes are, read once each, and up to a bound."""
+    """Code objects of processes, each read once, up to a bound."""
 
     def __init__(self) -> None:
         self._codes: dict[tuple[int, int, int], _Code | None] = {}
@@ -86,7 +86,7 @@ class PythonCodes:
     def segments(self, interpreter: Interpreter, chain: bytes) -> list[Segment] | None:
         """Return the Python frames of a thread, leaf first; None if what they are can't be known.
 
-        `chain` is what the kernel's side wrote. Frames after the last segment aren't known to be whose.
+        `chain` is what the kernel's side wrote. Frames after the last entry are left out.
         """
         segments, frames = list[Segment](), list[PythonFrame]()
         for address, instruction, fingerprint, entry in _ITEM.iter_unpack(chain):
@@ -163,7 +163,7 @@ def _read_code(interpreter: Interpreter, address: int, fingerprint: int) -> _Cod
 
 
 def _text(memory: Memory, layout: CodeLayout, address: int, most: int) -> str:
-    """Return a string, cut to so many characters. Raises OSError, or ValueError if there is none."""
+    """Return the first `most` characters of a string. Raises OSError, or ValueError if there is none."""
     state = memory.live(address + _STATE)
     width, length = (state & _KIND) >> 2, min(memory.live(address + _LENGTH), most)
     if not state & _COMPACT or width not in _CODECS:

@@ -124,12 +124,13 @@ def assert_true(recording: Recording, pid: int, told: str) -> None:
         native.update(dict.fromkeys({*names}, samples))
     total, seconds = found.total(), sum(used.values())
     assert total > 200
-    assert found["others"] < 0.06 * total, found
+    assert found["others"] < 0.1 * total, found
     for stack, its in used.items():
         true = its / seconds
         assert abs(found[stack] / total - true) < 0.05 + 3 * (true / total) ** 0.5, (stack, found, used)
-    # As a thread enters or leaves the interpreter's function, the interpreter doesn't know of that.
-    assert native["_PyEval_EvalFrameDefault"] <= 0.02 * total, native
+    # As a thread enters or leaves the interpreter's function, the interpreter doesn't know of that; and on a
+    # busy machine, there may be no room for the copy of a stack.
+    assert native["_PyEval_EvalFrameDefault"] <= 0.05 * total, native
 
 
 @pytest.mark.parametrize("python", interpreters())
@@ -139,7 +140,7 @@ def test_functions_of_python_stand_in_the_place_of_the_interpreter(kept: KeptBcc
     assert_true(recording, process.pid, told)
     said = re.fullmatch(r"Python frames: in (\d+) of (\d+) samples of CPython (.+)", recording.python)
     assert said
-    assert int(said[1]) > 0.97 * int(said[2])
+    assert int(said[1]) > 0.9 * int(said[2])
     assert said[3] == Path(python).name.removeprefix("python")
 
 
