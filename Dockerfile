@@ -18,7 +18,9 @@ RUN python -m venv --without-pip /opt/pgo-collector \
 COPY proto /src/proto
 COPY merge /src/merge
 COPY collector /src/collector
-RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/wheels \
+# The engine is compiled by what it does with these.
+COPY tests/testdata/profiles /src/tests/testdata/profiles
+RUN PPROF_MERGE_PGO=1 /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/wheels \
         /src/proto /src/merge /src/collector \
     && /opt/build/bin/pip --python /opt/pgo-collector/bin/python install --no-cache-dir --no-deps --no-index /src/wheels/*.whl
 

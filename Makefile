@@ -59,9 +59,12 @@ help: ## List the verbs
 .PHONY: setup
 setup: .venv/.complete engine $(WITH) ## Make .venv with the four packages and all tools; WITH="toolchains clients speedscope" adds these
 
-# Compile the merge engine, where gcc and Python's headers are there. It takes no time if no source has changed.
+# Compile the merge engine, where gcc and Python's headers are there. It takes no time if no source has changed. With PGO=1
+# it is trained, as that of a release.
+PGO ?=
+export PPROF_MERGE_PGO = $(PGO)
 .PHONY: engine
-engine: .venv/.serves
+engine: .venv/.serves ## Compile the merge engine; PGO=1 trains it first, as a release's is
 	@$(BIN)/python merge/hatch_build.py
 
 # What serving needs, which takes a fraction of the time that all tools take.
@@ -243,6 +246,7 @@ docs: setup ## Write the pages and pictures that are made from other files, and 
 	$(BIN)/python -m tools.site.build .dev/site
 
 .PHONY: bench
+bench: PGO = 1
 bench: setup ## Measure speed and memory, side by side with Go; writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench.run $(if $(PROFILES),--profiles "$(PROFILES)") $(ARGS)
 

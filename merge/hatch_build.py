@@ -1,7 +1,8 @@
 """Compiles the engine with mypyc, for wheels and for the checkout (`python merge/hatch_build.py`).
 
 Without a C compiler or Python's headers it warns, and the engine is interpreted: slower, with the same
-results.
+results. With PPROF_MERGE_PGO=1 in the environment gcc compiles it twice: first to count what runs while
+`train_engine.py` merges profiles, and then by these counts.
 """
 
 from __future__ import annotations
@@ -23,27 +24,45 @@ PACKAGE = ROOT / "pprof_merge"
 _FLAGS = "-fno-semantic-interposition -fvisibility=hidden --param max-inline-insns-auto=120 -g0"
 # Modules that the compiled ones import, and which stay as they are.
 _IMPORTED = ("errors", "limits")
+# Counts must not depend on addresses, which differ from run to run: values are not counted.
+_COUNTING = "-fprofile-generate -fprofile-update=single -fno-profile-values"
+# What the training doesn't run is compiled as without it, and not for size.
+_COUNTED = "-fprofile-use -fprofile-partial-training -Wno-missing-profile"
+# The variable that asks for the training; a file in the folder of what is compiled so; and the profiles.
+_PGO = "PPROF_MERGE_PGO"
+_TRAINED = "trained"
+TRAINING_PROFILES = ROOT.parent / "tests" / "testdata" / "profiles"
 
 
 class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
     """Puts the compiled engine into a wheel. A checkout is compiled by `make setup`, beside pip."""
 
+    _folder = ""
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the engine, and tell hatchling what to add."""
         if self.target_name != "wheel" or version == "editable" or os.environ.get("PPROF_MERGE_PURE"):
             return
+        self._folder = tempfile.mkdtemp()
         try:
-            compile_engine()
+            _build(Path(self._folder))
         except (ImportError, OSError, subprocess.CalledProcessError) as reason:
             self.app.display_warning(f"the engine is not compiled, and will be slow: {_words(reason)}")
             return
-        build_data.update(pure_python=False, infer_tag=True, artifacts=["pprof_merge/_compiled/**/*.so"])
+        inside = f"pprof_merge/_compiled/{_compiled().IN_WHEELS}"
+        build_data.update(pure_python=False, infer_tag=True, force_include={self._folder: inside})
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Delete what was compiled, which is in the wheel."""
+        del version, build_data, artifact_path
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def is_compiled() -> bool:
-    """Return whether the engine of these sources is there, compiled."""
+    """Return whether the engine of these sources is there, compiled, and trained if that is asked for."""
     named = _compiled()
-    return (Path(named.folder()) / f"{named.SHARED}.so").exists()
+    folder = Path(named.folder())
+    return (folder / f"{named.SHARED}.so").exists() and (not _asked() or (folder / _TRAINED).exists())
 
 
 def compile_engine() -> Path:
@@ -51,44 +70,87 @@ def compile_engine() -> Path:
 
     Raises OSError, ImportError if mypy is missing, and CalledProcessError if it or the compiler fails.
     """
-    named = _compiled()
-    folder = Path(named.folder())
+    folder = Path(_compiled().folder())
     if is_compiled():
         return folder
-    with tempfile.TemporaryDirectory() as temporary:
-        tree = Path(temporary)
-        for name in (*named.MODULES, *_IMPORTED):
-            copy = tree / "pprof_merge" / f"{name.replace('.', '/')}.py"
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            (copy.parent / "__init__.py").touch()
-            shutil.copyfile(named.source(name), copy)
-        (tree / "pprof_merge" / "__init__.py").touch()
-        # Folders differ from build to build, and are not to be in what is compiled; mypyc's is in the second.
-        flags = f"{os.environ.get('CFLAGS', '')} {_FLAGS}"
-        for folder_of_build in (tree, sys.prefix):
-            flags += f" -ffile-prefix-map={folder_of_build}=."
-        environment = {**os.environ, "CFLAGS": flags}
-        subprocess.run(
-            [sys.executable, __file__, "build_ext"],
-            cwd=tree,
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+    folder.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as built:
+        _build(Path(built))
         # In a new folder that is then renamed, so that nobody imports half of a build.
-        folder.parent.mkdir(exist_ok=True)
         part = Path(tempfile.mkdtemp(dir=folder.parent))
+        shutil.copytree(built, part, dirs_exist_ok=True)
         part.chmod(0o755)
-        for built in tree.rglob("*.so"):
-            relative = built.relative_to(tree).as_posix().split(".", maxsplit=1)[0]
-            if not relative.startswith("build/"):
-                shutil.copyfile(built, part / f"{relative.removeprefix('pprof_merge/').replace('/', '.')}.so")
-        for old in folder.parent.iterdir():
-            if old.suffix == folder.suffix and old != part:
-                shutil.rmtree(old)
-        part.rename(folder)
+    for old in folder.parent.iterdir():
+        if old.suffix == folder.suffix and old != part:
+            shutil.rmtree(old)
+    part.rename(folder)
     return folder
+
+
+def _build(folder: Path) -> None:
+    """Compile the engine into a folder. Raises as `compile_engine` does."""
+    with tempfile.TemporaryDirectory() as temporary:
+        tree = Path(temporary) / "tree"
+        _copy_modules(tree)
+        if _asked():
+            _compile(tree, _COUNTING)
+            _train(tree, Path(temporary) / "training")
+            _compile(tree, _COUNTED)
+            (folder / _TRAINED).touch()
+        else:
+            _compile(tree, "")
+        _copy_built(tree, folder)
+
+
+def _asked() -> bool:
+    return os.environ.get(_PGO, "") not in {"", "0"}
+
+
+def _copy_modules(tree: Path) -> None:
+    """Copy the modules that are compiled, and those that they import, to a folder."""
+    named = _compiled()
+    for name in (*named.MODULES, *_IMPORTED):
+        copy = tree / "pprof_merge" / f"{name.replace('.', '/')}.py"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        (copy.parent / "__init__.py").touch()
+        shutil.copyfile(named.source(name), copy)
+    (tree / "pprof_merge" / "__init__.py").touch()
+
+
+def _compile(tree: Path, more_flags: str) -> None:
+    """Compile the modules in a folder, in place."""
+    # Folders differ from build to build, and are not to be in what is compiled; mypyc's is in the second.
+    flags = f"{os.environ.get('CFLAGS', '')} {_FLAGS} {more_flags}"
+    for folder_of_build in (tree, sys.prefix):
+        flags += f" -ffile-prefix-map={folder_of_build}=."
+    _run([sys.executable, __file__, "build_ext"], tree, CFLAGS=flags)
+
+
+def _train(tree: Path, folder: Path) -> None:
+    """Merge profiles with the engine that is compiled in `tree` and writes its counts there."""
+    package = folder / "pprof_merge"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("_compiled", "__pycache__"))
+    compiled = package / "_compiled" / Path(_compiled().folder()).name
+    compiled.mkdir(parents=True)
+    _copy_built(tree, compiled)
+    path = os.pathsep.join(map(str, (folder, ROOT.parent / "proto")))
+    command = [sys.executable, "-P", str(ROOT / "train_engine.py"), str(TRAINING_PROFILES)]
+    _run(command, folder, PYTHONPATH=path, PYTHONHASHSEED="0")
+
+
+def _copy_built(tree: Path, folder: Path) -> None:
+    """Copy what was compiled in place, named as `compiled` looks for it."""
+    for built in tree.rglob("*.so"):
+        relative = built.relative_to(tree).as_posix().split(".", maxsplit=1)[0]
+        if not relative.startswith("build/"):
+            shutil.copyfile(built, folder / f"{relative.removeprefix('pprof_merge/').replace('/', '.')}.so")
+
+
+def _run(command: list[str], folder: Path, **environment: str) -> None:
+    """Run a command in a folder. Raises CalledProcessError, with what it has written."""
+    subprocess.run(
+        command, cwd=folder, env={**os.environ, **environment}, check=True, capture_output=True, text=True
+    )
 
 
 def _compiled() -> Any:
@@ -116,6 +178,7 @@ def _build_here() -> None:
     )
     command = Distribution({"name": named.GROUP, "ext_modules": extensions}).get_command_obj("build_ext")
     command.inplace = True
+    command.force = True  # the sources are the same when the flags are others
     command.ensure_finalized()
     command.run()
 
@@ -134,7 +197,8 @@ def main() -> None:
         return
     try:
         if not is_compiled():
-            print("Compiling the merge engine, which takes half a minute; what starts meanwhile is slower")
+            takes = "two minutes" if _asked() else "half a minute"
+            print(f"Compiling the merge engine, which takes {takes}; what starts meanwhile is slower")
             compile_engine()
             print("The merge engine is compiled, for what starts from now on")
     except (ImportError, OSError, subprocess.CalledProcessError) as reason:

@@ -116,7 +116,8 @@ class Release:
             there, locked = builder / "bin" / "python", self._tree / "requirements" / "build.txt"
             pip = (sys.executable, "-m", "pip", "--python", there, "--quiet", "--disable-pip-version-check")
             _run(*pip, "install", "--no-compile", "--no-deps", "--require-hashes", "-r", locked)
-            _hatch("wheel", there, self._tree / "merge", Path(temporary), self._environment)
+            environment = {**self._environment, "PPROF_MERGE_PGO": "1"}
+            _hatch("wheel", there, self._tree / "merge", Path(temporary), environment)
             (wheel,) = Path(temporary).glob("*.whl")
             if wheel.name.endswith("none-any.whl"):
                 raise CannotBuild(f"{python} can't compile the engine: gcc or Python's headers are missing")

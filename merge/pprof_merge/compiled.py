@@ -1,15 +1,15 @@
 """The compiled engine: modules with straight loops, which run some thirty times faster compiled by mypyc.
 
-What is compiled is kept in a folder whose name has the hash of the sources, the version of Python and the
-machine. So an edited source is never run by an old build: it is interpreted, with the same results, until
-`make setup` has compiled it.
+In a checkout, what is compiled is kept in a folder whose name has the hash of the sources, the version of
+Python and the machine. So an edited source is never run by an old build: it is interpreted, with the same
+results, until `make setup` has compiled it. A wheel has what was compiled of its own sources, and uses it
+without reading them.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 from typing import Any
 
@@ -35,6 +35,8 @@ MODULES = (
 # The module that has the code of all others.
 GROUP = "pprof_merge_engine"
 SHARED = f"{GROUP}__mypyc"
+# The folder that wheels have.
+IN_WHEELS = "installed"
 # If this variable of the environment is set, the engine is interpreted.
 INTERPRETED = "PPROF_MERGE_INTERPRETED"
 
@@ -46,6 +48,8 @@ def source(module: str) -> str:
 
 def folder() -> str:
     """Return the folder in which the compiled modules of these sources are, or would be."""
+    from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL, and a wheel needs no hash
+
     digest = sha256()
     for module in MODULES:
         with open(source(module), "rb") as file:
@@ -74,8 +78,12 @@ class _Finder:
 
 def use() -> bool:
     """Import the engine's modules compiled from now on, if they are; return whether they are."""
-    found = folder()
-    if INTERPRETED in os.environ or not os.path.exists(os.path.join(found, f"{SHARED}.so")):
+    if INTERPRETED in os.environ:
+        return False
+    found = os.path.join(PACKAGE, "_compiled", IN_WHEELS)
+    if not os.path.exists(found):
+        found = folder()
+    if not os.path.exists(os.path.join(found, f"{SHARED}.so")):
         return False
     sys.meta_path.insert(0, _Finder(found))
     return True

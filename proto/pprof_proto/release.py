@@ -39,7 +39,8 @@ class ShowVersion(argparse.Action):
     """The option `--version`: prints a distribution's `version_text` and more, and ends the command."""
 
     def __init__(self, option_strings: list[str], dest: str, *, of: str, more: str = "") -> None:
-        super().__init__(option_strings, dest, nargs=0, help="print the version and the commit")
+        none = argparse.SUPPRESS  # it has no value
+        super().__init__(option_strings, dest, nargs=0, default=none, help="print the version and the commit")
         self._of, self._more = of, more
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:

@@ -4,13 +4,11 @@ A profile that google/pprof's parser refuses is refused here too, with the place
 to the formats that came before the protobuf is left out; the reason then says how to convert them.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from time import perf_counter_ns
 from typing import NamedTuple
 
 from isal import isal_zlib
-from pprof_proto.other_formats import other_format
 
 from pprof_merge.codec.reader import (
     DEFAULT_SAMPLE_TYPE,
@@ -84,8 +82,9 @@ def read_summary(
 ) -> tuple[Summary, ProfileColumns]:
     """Return the summary of a profile, gzip or bare protobuf, and its columns. Raises as `decode` does."""
     reader = read(data, limits, times)
-    digest = hashlib.sha256(reader.data).digest()
-    return Summary(header_of(reader), digest, reader.n_samples, reader.count_start_lines()), reader
+    return Summary(
+        header_of(reader), digest_of(reader.data), reader.n_samples, reader.count_start_lines()
+    ), reader
 
 
 def read(data: bytes, limits: Limits, times: StepTimes | None = None) -> Reader:
@@ -97,6 +96,8 @@ def read(data: bytes, limits: Limits, times: StepTimes | None = None) -> Reader:
     try:
         reader.read()
     except ProfileError:
+        from pprof_proto.other_formats import other_format  # noqa: PLC0415 - valid profiles need no expressions
+
         known = other_format(protobuf)
         if known is None:
             raise
@@ -143,6 +144,13 @@ def inflate(data: bytes, limits: Limits = Limits()) -> bytes:
     return data
 
 
+def digest_of(protobuf: bytes) -> bytes:
+    """Return the SHA-256 of a bare protobuf, or of other bytes (32 bytes)."""
+    from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL, and the command mostly needs no digest
+
+    return sha256(protobuf).digest()
+
+
 def without_traceback(error: ProfileError) -> ProfileError:
     """Return the error without its traceback and causes, which would keep the decoded data in memory."""
     error.__cause__ = error.__context__ = None
@@ -170,7 +178,7 @@ def header_of(reader: Reader) -> Header:
 
 def profile_of(reader: Reader) -> Profile:
     """Return the profile that was read."""
-    profile = Profile(header_of(reader), reader, hashlib.sha256(reader.data).digest())
+    profile = Profile(header_of(reader), reader, digest_of(reader.data))
     reader.make_strings()
     reader.data = b""  # the columns have all of it
     return profile

@@ -7,25 +7,21 @@ would be compiled one by one at the import.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import os
 import sys
 import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pprof_proto.release import ShowVersion
-
 from pprof_merge.command.files import STANDARD_STREAM, BadInputError, read, write
-from pprof_merge.command.parallel import collect
-from pprof_merge.compiled import ENGINE
-from pprof_merge.errors import BinaryInvalid, ProfileError, RulesInvalid, WeightingInvalid
+from pprof_merge.command.options import Options, read_options, refuse_usage
+from pprof_merge.command.parallel import Reading, collect
+from pprof_merge.errors import BinaryInvalid, ProfileError, RulesInvalid
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.heap import keep_heap
 from pprof_merge.merging.batch import Batch
-from pprof_merge.merging.weights import PLAIN_WEIGHTING, WEIGHTS, Weighting, parse_half_life, times_until
+from pprof_merge.merging.weights import Weighting, times_until
 from pprof_merge.profile import Profile
 from pprof_merge.streams import say
 
@@ -35,141 +31,10 @@ if TYPE_CHECKING:
 _BAD_INPUT = 2
 # Columns of a profile are smaller. Those of all profiles grow by being copied, and old ones are given back.
 _KEPT_BLOCK = 8 << 20
-_COLUMNS = 80  # of a terminal that has no width
 _MOST_TOLD = 5  # build ids in a message
 # A command that another package adds, and the group of its entry point.
 _VIEW, _COMMANDS = "view", "pprof_merge.commands"
 _INTERRUPTED = 130  # what shells give for SIGINT
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    described = argparse.ArgumentParser(
-        prog="pprof-merge",
-        description="Merge pprof profiles into one. The order of the files makes no difference.",
-        epilog=(
-            "`pprof-merge view FILE` shows a profile in the browser, and `pprof-merge view FILE FILE` the"
-            " difference of two. Exit status: 0, or 2 with a message that names the file or option at fault."
-        ),
-        formatter_class=_formatter,
-    )
-    described.add_argument("--version", action=ShowVersion, of="pprof-merge", more=f", engine {ENGINE}")
-    described.add_argument(
-        "-o",
-        "--output",
-        metavar="OUT",
-        default=STANDARD_STREAM,
-        help="the file to write (default: standard output)",
-    )
-    described.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="pprof",
-        help="the format of the output (default: pprof)",
-    )
-    described.add_argument(
-        "--binary",
-        metavar="PROGRAM",
-        help="for the format llvm: the program that was profiled, with debug lines, for better counts",
-    )
-    described.add_argument(
-        "--symbolize",
-        metavar="PROGRAM",
-        action="append",
-        default=[],
-        help=(
-            "name the functions of a program that was profiled without its symbols, by a copy of it that"
-            " has them; may be repeated, also for libraries"
-        ),
-    )
-    described.add_argument(
-        "--rules",
-        metavar="RULES",
-        help="a file of rules: functions to drop, or to keep from being inlined",
-    )
-    described.add_argument(
-        "--weight",
-        choices=WEIGHTS,
-        default=PLAIN_WEIGHTING.by,
-        help=(
-            "give the same weight to each sample (sum, the default), each second of profiling, each"
-            " instance or each version"
-        ),
-    )
-    described.add_argument(
-        "--half-life",
-        metavar="AGE",
-        type=_half_life,
-        default=PLAIN_WEIGHTING.half_life,
-        help=(
-            "halve a profile's weight for each AGE that it is older than the newest: a number and s,"
-            " m, h, d or w, such as 7d"
-        ),
-    )
-    described.add_argument(
-        "--sample-labels",
-        choices=("all", "stable"),
-        default="all",
-        help=(
-            "which labels samples keep: all (the default), or stable, without those that differ for each"
-            " request, such as `span id`"
-        ),
-    )
-    described.add_argument(
-        "--report",
-        metavar="REPORT",
-        help="also write a report on the merge to this file, as JSON",
-    )
-    described.add_argument(
-        "--symbols",
-        metavar="SYMBOLS",
-        help=(
-            "for the report: a file with the functions of a program, from `go tool nm` or nm, or one"
-            " name per line"
-        ),
-    )
-    described.add_argument(
-        "--against",
-        metavar="PROFILE",
-        help="for the report: a profile to compare with, such as the last release",
-    )
-    described.add_argument(
-        "-j",
-        "--jobs",
-        metavar="N",
-        type=_at_least_one,
-        default=1,
-        help="the number of processes that read the files (default: 1)",
-    )
-    described.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        help="a pprof profile, gzipped or bare; - is standard input",
-    )
-    return described
-
-
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    """Return argparse's formatter, which would import `shutil` and all it needs to learn the width itself."""
-    columns = os.environ.get("COLUMNS", "")
-    width = int(columns) if columns.isdecimal() else 0
-    if not width and sys.stdout.isatty():
-        width = os.get_terminal_size(sys.stdout.fileno()).columns
-    return argparse.HelpFormatter(prog, width=(width or _COLUMNS) - 2)
-
-
-def _at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
-
-
-def _half_life(text: str) -> int:
-    try:
-        return parse_half_life(text)
-    except WeightingInvalid as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -178,21 +43,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == [_VIEW]:
         return _view(given[1:])
     keep_heap(_KEPT_BLOCK)
-    command = parser()
-    options = command.parse_args(given)
+    options = read_options(given)
     wanted = FORMATS[options.format]
     if wanted.binary and options.output == STANDARD_STREAM and sys.stdout.isatty():
-        command.error("standard output is a terminal; name a file with -o")
+        refuse_usage("standard output is a terminal; name a file with -o")
     if options.binary is not None and wanted.name != "llvm":
-        command.error("--binary needs --format llvm")
-    _check_report(command, options)
+        refuse_usage("--binary needs --format llvm")
+    _check_report(options)
     try:
         rules = None if options.rules is None else _rules(options.rules)
         weighting = Weighting(options.weight, options.half_life)
-        batch = collect(options.files, options.jobs, every_label=options.sample_labels == "all")
+        reading = Reading(options.sample_labels == "all", not _is_plain(options, weighting))
+        batch = collect(options.files, options.jobs, reading)
         _check_weighable(options.files, batch, weighting)
         depth = None if rules else wanted.depth  # rules match in whole stacks
-        merged = _named(_merged(batch, options, weighting, depth, rules), options.symbolize)
+        merged = _named(_merged(batch, options, weighting, depth, rules), options.symbolize or ())
         merged = _ruled(merged, rules)
         formatted = _formatted if options.binary is None else partial(_with_binary, options.binary)
         write(options.output, formatted(merged, wanted))
@@ -215,11 +80,11 @@ def _view(arguments: Sequence[str]) -> int:
     return _BAD_INPUT
 
 
-def _check_report(command: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _check_report(options: Options) -> None:
     if options.report is None and (options.symbols or options.against):
-        command.error("--symbols and --against need --report")
+        refuse_usage("--symbols and --against need --report")
     if options.report == options.output == STANDARD_STREAM:
-        command.error(
+        refuse_usage(
             "the merge and the report can't both go to standard output; name a file with -o or --report"
         )
 
@@ -239,11 +104,16 @@ def _rules(name: str) -> Rules:
         raise BadInputError(f"{name}: {error}") from error
 
 
+def _is_plain(options: Options, weighting: Weighting) -> bool:
+    """Return whether each profile is merged as it is, and nothing else is asked about it."""
+    return weighting.is_plain and options.report is None
+
+
 def _merged(
-    batch: Batch, options: argparse.Namespace, weighting: Weighting, depth: int | None, rules: Rules | None
+    batch: Batch, options: Options, weighting: Weighting, depth: int | None, rules: Rules | None
 ) -> Profile:
     """Return the merge of the files; write the report on it, if one is wanted."""
-    if weighting.is_plain and options.report is None:
+    if _is_plain(options, weighting):
         return batch.merge(depth)
     from pprof_merge.command.report_file import write_report  # noqa: PLC0415 - imports NumPy
     from pprof_merge.merging.collection import Collection  # noqa: PLC0415 - imports NumPy

@@ -26,6 +26,11 @@ def read(name: str) -> bytes:
         raise BadInputError(f"{name}: {error.strerror}") from error
 
 
+def is_file(name: str) -> bool:
+    """Return whether a name is that of a file, which can be read again, and not of a stream."""
+    return name != STANDARD_STREAM and os.path.isfile(name)
+
+
 def _content(name: str) -> bytes:
     """Return the content of a file. `open` alone would take four calls of the system more."""
     file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)

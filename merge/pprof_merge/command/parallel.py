@@ -5,21 +5,29 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pprof_merge.command.files import BadInputError, read
+from pprof_merge.command.files import BadInputError, is_file, read
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.headers import check_compatible
 
 
-def collect(names: Sequence[str], jobs: int, *, every_label: bool) -> Batch:
-    """Return the profiles of all files; there must be at least one. Raises BadInputError.
+class Reading(NamedTuple):
+    """How files are read.
 
-    Without `every_label`, samples have no labels that number requests.
+    Without `every_label`, samples have no labels that number requests. Without `digests`, profiles have one
+    only where it is needed to put them in order.
     """
+
+    every_label: bool
+    digests: bool
+
+
+def collect(names: Sequence[str], jobs: int, reading: Reading) -> Batch:
+    """Return the profiles of all files; there must be at least one. Raises BadInputError."""
     own, *others = _shares(names, jobs)
-    readers = [_in_new_process(share, every_label=every_label) for share in others]
-    batch = _read_share(own, every_label=every_label)
+    readers = [_in_new_process(share, reading) for share in others]
+    batch = _read_share(own, reading)
     for share, reader in zip(others, readers, strict=True):
         other = _received(reader, share)
         try:
@@ -27,6 +35,11 @@ def collect(names: Sequence[str], jobs: int, *, every_label: bool) -> Batch:
         except ProfileError as error:
             raise BadInputError(f"{share[0]}: {error}") from error
         batch.absorb(other)
+    for number in batch.alike():
+        try:
+            batch.identify(number, read(names[number]))
+        except ProfileError as error:
+            raise BadInputError(f"{names[number]}: {error}") from error
     return batch
 
 
@@ -36,13 +49,14 @@ def _shares(names: Sequence[str], jobs: int) -> list[Sequence[str]]:
     return [names[begin : begin + size] for begin in range(0, len(names), size)]
 
 
-def _read_share(names: Sequence[str], *, every_label: bool) -> Batch:
+def _read_share(names: Sequence[str], reading: Reading) -> Batch:
     # The user's own files may be of any size.
-    batch = Batch(Limits.none(), every_label=every_label)
+    batch = Batch(Limits.none(), every_label=reading.every_label)
     n_headers = 0
     for name in _watched(names):
         try:
-            batch.read(read(name))
+            # What comes through a pipe can't be read again for its digest.
+            batch.read(read(name), with_digest=reading.digests or not is_file(name))
             if len(batch.headers) > n_headers:
                 n_headers = len(batch.headers)
                 check_compatible(batch.header(0), batch.header(len(batch) - 1))
@@ -58,7 +72,7 @@ class _Reader(NamedTuple):
     pipe: int
 
 
-def _in_new_process(names: Sequence[str], *, every_label: bool) -> _Reader:
+def _in_new_process(names: Sequence[str], reading: Reading) -> _Reader:
     """Read files in a process of their own, for `_received`.
 
     The process ends when it has written all, or when nobody reads it any more.
@@ -73,7 +87,7 @@ def _in_new_process(names: Sequence[str], *, every_label: bool) -> _Reader:
         from pickle import dumps  # noqa: PLC0415 - for many files only
 
         try:
-            taken: Batch | str = _read_share(names, every_label=every_label)
+            taken: Batch | str = _read_share(names, reading)
         except BadInputError as error:
             taken = str(error)
         with os.fdopen(writer, "wb") as pipe:

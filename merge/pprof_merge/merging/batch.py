@@ -4,14 +4,14 @@ The command merges a batch and ends; nothing here needs NumPy. A `Collection` ta
 after batch, and keeps them for any selection.
 """
 
-import hashlib
+from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby, islice
 from operator import attrgetter
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from pprof_merge.codec.decoding import StepTimes, header_of, read
+from pprof_merge.codec.decoding import StepTimes, digest_of, header_of, inflate, read
 from pprof_merge.columns.interning import Interner
 from pprof_merge.columns.tables import Table
 from pprof_merge.columns.vectors import bytes32_of, bytes_of, column32_of, column_of
@@ -34,7 +34,10 @@ _PART_VALUES = 1 << 18
 
 
 class BatchProfile(NamedTuple):
-    """A profile of a batch: the number of its header, which has no times, its times in ns, and its digest."""
+    """A profile of a batch: the number of its header, which has no times, its times in ns, and its digest.
+
+    The digest is empty as long as it isn't known.
+    """
 
     header: int
     time_nanos: int
@@ -74,8 +77,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self.profiles)
 
-    def read(self, data: bytes, times: StepTimes | None = None) -> None:
-        """Add a profile, gzip or bare protobuf. Raises ProfileError if it is refused."""
+    def read(self, data: bytes, times: StepTimes | None = None, *, with_digest: bool = True) -> None:
+        """Add a profile, gzip or bare protobuf. Raises ProfileError if it is refused.
+
+        Without `with_digest`, a profile that has a time gets no digest, which only orders profiles of the
+        same time: see `alike`.
+        """
         times = times or StepTimes()
         reader = read(data, self._limits, times)
         began = perf_counter_ns()
@@ -84,7 +91,7 @@ class Batch:
             keep_requests(reader, self._requests)
         if not self._every_label:
             drop_request_labels(reader)
-        self.add(header, reader, hashlib.sha256(reader.data).digest())
+        self.add(header, reader, digest_of(reader.data) if with_digest or not header.time_nanos else b"")
         times.intern += perf_counter_ns() - began
 
     def add(self, header: Header, columns: ProfileColumns, digest: bytes) -> None:
@@ -100,6 +107,22 @@ class Batch:
         profile = self.profiles[number]
         timeless = next(islice(self.headers, profile.header, None))
         return timeless._replace(time_nanos=profile.time_nanos, duration_nanos=profile.duration_nanos)
+
+    def alike(self) -> list[int]:
+        """Return the numbers of the profiles that lack a digest and have the same time as another one."""
+        times = Counter(profile.time_nanos for profile in self.profiles)
+        if len(times) == len(self.profiles):
+            return []
+        return [
+            number
+            for number, profile in enumerate(self.profiles)
+            if not profile.digest and times[profile.time_nanos] > 1
+        ]
+
+    def identify(self, number: int, data: bytes) -> None:
+        """Give a profile its digest; `data` is what was read. Raises ProfileError if it can't be inflated."""
+        digest = digest_of(inflate(data, self._limits))
+        self.profiles[number] = self.profiles[number]._replace(digest=digest)
 
     def absorb(self, other: "Batch") -> None:
         """Add all profiles of another batch, in their order: what they share is mapped, not read again."""
@@ -170,6 +193,9 @@ class Batch:
     def merge(self, depth: int | None = None) -> Profile:
         """Return the merge of all profiles. `depth` is as in `Collection.merge`.
 
+        Profiles that are `alike` are merged in the order in which they were read. The merge has a digest if
+        all profiles have one.
+
         Raises IncompatibleProfiles if the profiles' types differ, and ProfileError if there is no profile.
         """
         if not self.profiles:
@@ -195,7 +221,8 @@ class Batch:
             totals.add(numbered, place, columns_of[profile.header], tables.stacks.count)
             uses.add(keys[number], tables, numbered, place)
         columns = assemble(tables, tables.strings.since(0), uses, totals, WHOLE if depth is None else depth)
-        return Profile(header, columns, hashlib.sha256(b"".join(each.digest for each in ordered)).digest())
+        digests = [profile.digest for profile in ordered]
+        return Profile(header, columns, digest_of(b"".join(digests)) if all(digests) else b"")
 
 
 def _unpickled(state: tuple[Any, ...]) -> NumberedColumns:

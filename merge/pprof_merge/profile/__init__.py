@@ -22,8 +22,8 @@ class Profile:
     """A whole profile: a header and tables of columns.
 
     `strings[0]` is the empty string. `digest` (32 bytes) is the SHA-256 of the bare protobuf for a decoded
-    profile, and the SHA-256 of its inputs' digests, in order, for a merged one. The arrays of the tables
-    can't be written to.
+    profile, and the SHA-256 of its inputs' digests, in order, for a merged one, or empty if they weren't
+    wanted. The arrays of the tables can't be written to.
     """
 
     __slots__ = ("_tables", "columns", "digest", "header")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pprof_merge import Collection, Weighting, compress, decode, encode, inflate, merge
 from pprof_merge.analysis.rules import apply_rules, parse_rules
+from pprof_merge.command.options import Options, read_options
+from pprof_merge.command.parser import parser
 from pprof_merge.formats import FORMATS
 from pprof_proto.profile_pb2 import Profile
 
@@ -36,6 +38,35 @@ def test_output_goes_to_a_file(option: str, files: list[Path], expected: bytes, 
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, b"", b"")
     assert out.read_bytes() == expected
     assert [*tmp_path.iterdir()] == [out]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["a"], ["a", "-", "b"], ["-o", "out", "a", "b"], ["-o", "-", "-"], ["-o", "", ""], ["a", "-o", "out"]],
+    ids=" ".join,
+)
+def test_plain_options_are_what_the_parser_takes_them_for(arguments: list[str]) -> None:
+    assert read_options(arguments) == Options(**vars(parser().parse_args(arguments)))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-o"],
+        ["-o", "out"],
+        ["-o", "--", "a"],
+        ["-o", "-x", "a"],
+        ["a", "-x"],
+        ["a", "-o", "out", "b"],
+        ["--"],
+    ],
+    ids=" ".join,
+)
+def test_what_the_parser_refuses_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        read_options(arguments)
+    assert "usage: pprof-merge" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("jobs", ["1", "2", "3", "9"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pprof_merge.compiled
 import pytest
 
 _COMMAND = "import pprof_merge.command.cli as cli; status = cli.main(sys.argv[1:])"
@@ -41,8 +43,23 @@ def test_a_merge_is_written_without_numpy(wanted: str, jobs: str, profiles: Path
 
 def test_a_merge_imports_no_more_than_it_takes(profiles: Path, tmp_path: Path) -> None:
     modules = imported(_COMMAND, "-o", tmp_path / "out", *profiles.glob("lintd-*"))
-    # Archives, which argparse asks for the terminal's width, and loaders.
-    assert not modules & {"shutil", "importlib.util"}
+    # Parsers of options and texts, archives, which argparse asks for the terminal's width, and loaders.
+    assert not modules & {"argparse", "gettext", "shutil", "importlib.util", "pprof_proto.other_formats"}
+
+
+def test_an_installed_wheel_reads_no_source_and_hashes_nothing(profiles: Path, tmp_path: Path) -> None:
+    if pprof_merge.ENGINE != "compiled":
+        pytest.skip("needs gcc and Python's headers: make setup")
+    copy = tmp_path / "pprof_merge"
+    shutil.copytree(pprof_merge.compiled.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    of_sources = copy / "_compiled" / Path(pprof_merge.compiled.folder()).name
+    of_sources.rename(of_sources.with_name(pprof_merge.compiled.IN_WHEELS))
+    there = (
+        f"sys.path.insert(0, {str(tmp_path)!r}); {_COMMAND}; assert cli.__file__.startswith({str(copy)!r})"
+    )
+    modules = imported(there, "-o", tmp_path / "out", *profiles.glob("lintd-*"))
+    assert "pprof_merge_engine__mypyc" in modules
+    assert not modules & {"hashlib", "_hashlib"}  # OpenSSL
 
 
 def test_named_tuples_are_made_without_compiling_their_annotations() -> None:

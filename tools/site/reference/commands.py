@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pgo_agent.cli
 import pgo_collector.command.cli
-import pprof_merge.command.cli
+import pprof_merge.command.parser
 
 from tools.site.reference.markdown import code, page, table
 
@@ -30,7 +30,7 @@ def commands_page() -> str:
     parsers = (
         pgo_collector.command.cli.build_parser(),
         pgo_agent.cli.parser(),
-        pprof_merge.command.cli.parser(),
+        pprof_merge.command.parser.parser(),
         pgo_fetch.parser(),
         pgo_pull_request.parser(),
     )
