@@ -61,6 +61,8 @@ def test_the_engine_is_compiled_for_each_python_and_for_older_systems(
         dist.Release(tmp_path / "tree", files).compile_engine(python)
     (wheel,) = files.glob("pprof_merge-*manylinux*.whl")
     assert "manylinux2014_x86_64" in wheel.name  # glibc 2.17, of 2012
+    with zipfile.ZipFile(wheel) as archive:
+        assert "pprof_merge/_compiled/installed/trained" in archive.namelist()
     programs = environment(tmp_path / "clean", python)
     pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements/collector.txt").read_text(), re.MULTILINE)
     (tmp_path / "constraints.txt").write_text("\n".join(pins))

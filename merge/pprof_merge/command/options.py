@@ -1,4 +1,4 @@
-"""The options of the command. Those of most calls are read without argparse, whose import takes longer."""
+"""The options of the command. Most calls are understood without argparse, whose import takes longer."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
