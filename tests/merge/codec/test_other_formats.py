@@ -19,7 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Collection, Limits, MalformedProfile, ProfileError, decode, inflate, merge
-from pprof_merge.codec import GZIP_MAGIC, decoding, summaries
+from pprof_merge.codec import GZIP_MAGIC, summaries
+from pprof_proto import other_formats
 from pprof_proto.other_formats import other_format
 
 from tests.merge.command.installed import pprof_merge
@@ -159,7 +160,7 @@ def test_among_others_it_alone_is_refused() -> None:
 
 def test_a_profile_is_never_taken_for_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that begins as text does: with a period type of another schema's fields, before its own."""
-    monkeypatch.setattr(decoding, "other_format", lambda _: pytest.fail("it was asked for"))
+    monkeypatch.setattr(other_formats, "other_format", lambda _: pytest.fail("it was asked for"))
     text = b"Z%b#<html>heap profile: 1: 2 [3: 4] @ x"  # field 11, and in it field 12
     assert len(text) == 2 + ord("%") == 4 + ord("#")
     for file in PROFILES:
