@@ -67,7 +67,7 @@ def log_not_deleted(where: str, error: OSError) -> None:
     _log.warning("file not deleted", file=where, reason=error.strerror or str(error))
 
 
-def sync_folder(path: Path) -> None:
+def sync_folder(path: Path | str) -> None:
     """Make the names in a folder durable; fsync of a file makes only its content durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -93,7 +93,7 @@ class FolderStorage(NamedTuple):
             blob.name: blob.content if isinstance(blob.content, Path) else new_part(self.incoming)
             for blob in blobs
         }
-        folders: dict[Path, list[str]] = {}
+        folders: dict[str, list[str]] = {}
         try:
             failures = _write_all(blobs, parts)
             for blob in blobs:
@@ -103,14 +103,15 @@ class FolderStorage(NamedTuple):
                     # Before a submit it isn't there, and an error costs more than a look.
                     if blob.beside and os.path.lexists(f"{self.root}/{blob.beside}"):
                         self._delete(blob.beside)
-                    path = self.root / blob.name
+                    path = f"{self.root}/{blob.name}"
+                    folder = os.path.dirname(path)  # noqa: PTH120 - as in `size`
                     try:
                         os.link(parts[blob.name], path)
                     except (FileNotFoundError, FileExistsError):
-                        make_folder(path.parent)
+                        make_folder(Path(folder))
                         self._delete(blob.name)
                         os.link(parts[blob.name], path)
-                    folders.setdefault(path.parent, []).append(blob.name)
+                    folders.setdefault(folder, []).append(blob.name)
                 except OSError as error:
                     failures[blob.name] = error
         finally:

@@ -33,6 +33,7 @@ _FIRST_REQUEST_SECONDS = 5.0
 # A client that neither sends nor reads for so long loses its connection when another client needs it.
 _STUCK_SECONDS = 5.0
 _MOST_DROPPED_BYTES = 64 << 20
+_BOTH_DONE = {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}
 
 
 class State(ServerState):
@@ -84,7 +85,6 @@ class Connection(H11Protocol):
         self._is_lost = True
         self._pool.remove(self)
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # uvicorn leaves the timer if the client reset the connection
 
     def data_received(self, data: bytes) -> None:
         """Handle what the client sent; drop it if the connection is closing."""
@@ -97,8 +97,9 @@ class Connection(H11Protocol):
         if self.phase is Phase.IDLE:
             self._pool.enter(self, Phase.HEAD)
         super().data_received(data)
-        if self.phase is Phase.SERVED and self.cycle.body:
-            # Wait until the application has read it: no more than one read is then held outside its bounds.
+        if self.phase is Phase.SERVED and self.cycle.body and self.cycle.more_body:
+            # Wait until the application has read it: no more than one read is then held outside its bounds,
+            # and one more of the next request if this one is here.
             self.flow.pause_reading()
 
     def handle_events(self) -> None:
@@ -106,12 +107,13 @@ class Connection(H11Protocol):
 
         What there is no time for in this turn of the loop waits for another one.
         """
-        turns = self._pool.turns
-        self._requests.stop = turns.begin()
-        super().handle_events()
-        turns.end()
-        if self._requests.is_cut:
-            turns.wait(self)
+        if not self._requests.is_at_rest:
+            turns = self._pool.turns
+            self._requests.stop = turns.begin()
+            super().handle_events()
+            turns.end()
+            if self._requests.is_cut:
+                turns.wait(self)
         if self.phase is Phase.CLOSING:
             return
         if self.cycle is not None and self.cycle.response_complete:
@@ -130,11 +132,15 @@ class Connection(H11Protocol):
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request if it has arrived."""
-        super().on_response_complete()
+        """Go on with the next request if it has arrived. The pool bounds the wait for one."""
+        self.server_state.total_requests += 1
         if self.transport.is_closing():
             self._pool.enter(self, Phase.LEAVING)
-        elif self.phase is not Phase.CLOSING and self.cycle.response_complete:
+            return
+        if self._requests.states == _BOTH_DONE:
+            self._requests.start_next_cycle()
+            self.handle_events()
+        if self.phase is not Phase.CLOSING and self.cycle.response_complete:
             self._wait()
             self.flow.resume_reading()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LONGEST_SECONDS = 10.0
@@ -46,9 +45,9 @@ class DrainBody:
 
 def _has_body(scope: Scope) -> bool:
     """Return whether a body is on its way. It isn't while the client waits for `100 Continue`."""
-    headers = Headers(scope=scope)
-    is_announced = "Transfer-Encoding" in headers or headers.get("Content-Length", "0") != "0"
-    return is_announced and headers.get("Expect", "").lower() != "100-continue"
+    headers = dict(scope["headers"])
+    is_announced = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+    return is_announced and headers.get(b"expect", b"").lower() != b"100-continue"
 
 
 async def _drop_rest(receive: Receive) -> None:

@@ -53,6 +53,11 @@ class Requests(h11.Connection):
         return self.their_state is h11.IDLE and bool(self._receive_buffer)
 
     @property
+    def is_at_rest(self) -> bool:
+        """Whether no event can come before more has arrived: every request has ended, and none has begun."""
+        return self.their_state is h11.IDLE and not self._receive_buffer and not self.is_cut
+
+    @property
     def n_unread(self) -> int:
         """The bytes that wait to be parsed."""
         return len(self._receive_buffer)

@@ -61,8 +61,10 @@ class RequestContext:
 def context_of(request: Request | Scope) -> RequestContext:
     """Return the context of a request; the first call for a request creates it."""
     scope = request.scope if isinstance(request, Request) else request
-    context: RequestContext = scope.setdefault("state", {}).setdefault(_NAME, RequestContext())
-    return context
+    state: dict[str, RequestContext] = scope.setdefault("state", {})
+    if _NAME not in state:
+        state[_NAME] = RequestContext()
+    return state[_NAME]
 
 
 async def allow_anyone(request: Request) -> None:

@@ -16,7 +16,8 @@ from typing import Any, TypedDict, Unpack
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, request_response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from pgo_collector.errors import ParameterInvalid, ParameterUnknown
 
@@ -58,21 +59,22 @@ class DescribedRoute(Route):
     ) -> None:
         super().__init__(path, endpoint, include_in_schema=description.get("include_in_schema", True))
         self.methods = {*methods}  # Starlette adds HEAD to GET, also for a stream of events, which never ends
-        self.app = request_response(self._answer)
+        self.app = self._answer
         self._checks, self._tags, self._description = checks, tags, description
         self._path_names = signature(endpoint).parameters.keys() & self.param_convertors.keys()
         listed = description.get("openapi_extra", {}).get("parameters", ())
         self.parameters = {each["name"]: each["schema"] for each in listed}
 
-    async def _answer(self, request: Request) -> Response:
-        """Call the checks, one after another, and then the endpoint."""
-        request.scope["route"] = self
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the checks, one after another, and then the endpoint; send its answer."""
+        request = Request(scope, receive, send)
+        scope["route"] = self
         for check in self._checks:
             await check(request)
         answer: Response = await self.endpoint(
             request, **{name: request.path_params[name] for name in self._path_names}
         )
-        return answer
+        await answer(scope, receive, send)
 
     def described(self) -> APIRoute:
         """Return the route as FastAPI's document reads it."""
@@ -135,7 +137,8 @@ async def check_parameters(request: Request) -> None:
     """
     route: DescribedRoute = request.scope["route"]
     schemas = route.parameters
-    for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name, times in Counter(given).items() if given else ():
         if name not in schemas:
             raise ParameterUnknown(_unknown(name[:_LONGEST_UNKNOWN], [*schemas]))
         if times > 1 and schemas[name]["type"] != "array":

@@ -382,7 +382,6 @@ def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,  # no route uses the client's address or scheme from a proxy
         backlog=BACKLOG,
-        timeout_keep_alive=ceil(settings.idle_timeout),
         timeout_graceful_shutdown=ceil(settings.body_timeout) + _GRACE_SECONDS,
     )
 

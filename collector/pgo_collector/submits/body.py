@@ -46,11 +46,16 @@ class BodyBound(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A body that was read: its size in bytes, and its bytes, or the file `part` if they are in it."""
+    """A body that was read: its size in bytes, and its bytes, or the file that they are in."""
 
     size: int
     content: bytes | Path
-    part: Path
+
+    @property
+    def part(self) -> Path:
+        """The file of a body that was read `to_file`."""
+        assert isinstance(self.content, Path)  # noqa: S101 - see `BodyReader.read`
+        return self.content
 
 
 class BodyReader:
@@ -73,14 +78,14 @@ class BodyReader:
         BodyTooLarge (before reading, if Content-Length says so), BodyTooSlow, IncomingFull, NotStored, and
         ClientDisconnect.
         """
-        arriving = _Arriving(self._usage, new_part(self._incoming), self._seconds)
+        arriving = _Arriving(self._usage, self._incoming, self._seconds)
         try:
             body = await arriving.receive(request, bound, to_file=to_file)
             if not body.size:
                 raise EmptyBody(f"the body is empty; send {expected}")
             yield body
         finally:
-            if arriving.disk:
+            if arriving.part is not None:
                 await asyncio.to_thread(_remove, arriving.part)
             self._usage.count(-arriving.memory, -arriving.disk)
 
@@ -114,9 +119,10 @@ class _Arriving:
     """A body that arrives, and what it takes of the memory and the disk."""
 
     _usage: _Usage
-    part: Path
+    _incoming: Path
     _seconds: float
     _buffer: bytearray = field(default_factory=bytearray)
+    part: Path | None = None
     memory: int = 0
     disk: int = 0
 
@@ -143,12 +149,13 @@ class _Arriving:
             raise BodyTooSlow(f"the body took longer than {self._seconds:g} seconds") from None
         except OSError as error:
             raise not_stored("body", error) from error
-        return Body(size, self.part if self.disk else bytes(self._buffer), self.part)
+        return Body(size, self.part or bytes(self._buffer))
 
     async def _write(self) -> None:
         """Write what is buffered at the end of the file. Raises IncomingFull and OSError."""
         self._usage.count(0, self.memory)
         self.disk += self.memory
+        self.part = self.part or new_part(self._incoming)
         await _write(self.part, self._buffer)
         self._usage.count(-self.memory, 0)
         self.memory, self._buffer = 0, bytearray()

@@ -109,8 +109,8 @@ class Commits:
         or NameTooLong.
         """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
-        self._queue.put(_Waiting(submission, future, place(), time.monotonic_ns()))
-        self._store.writer.submit(self._commit_waiting, future.get_loop())
+        if self._queue.put(_Waiting(submission, future, place(), time.monotonic_ns())):
+            self._store.writer.submit(self._commit_waiting, future.get_loop())
         try:
             stored = await future
         except (OSError, SQLAlchemyError) as error:
@@ -125,10 +125,8 @@ class Commits:
         return stored
 
     def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Store the profiles that wait, if an earlier call for one of them hasn't stored them all."""
-        with self._queue.batch(self._store.catalog.database.gather_seconds) as batch:
-            if not batch:
-                return
+        """Store the first profiles that wait; a further call stores those beyond a batch."""
+        with self._queue.batch(self._store.catalog.database.gather_seconds) as (batch, is_more):
             submissions, futures, places, since = zip(*batch, strict=True)
             for there, asked in zip(places, since, strict=True):
                 if there is not None:
@@ -141,6 +139,8 @@ class Commits:
             except Exception as error:  # noqa: BLE001 - the callers that wait get it
                 results = [error] * len(futures)
             loop.call_soon_threadsafe(settle, futures, results)
+        if is_more:
+            self._store.writer.submit(self._commit_waiting, loop)
 
 
 def settle(futures: Sequence[asyncio.Future[T]], outcomes: Sequence[T | Exception]) -> None:
@@ -174,6 +174,8 @@ class _Queue:
 
     def __init__(self) -> None:
         self._waiting: deque[_Waiting] = deque()
+        # Whether a call of the writer is on its way, which will take profiles.
+        self._is_called = False
         self._expected = 0
         # The profiles that there were at the end of the last batch: its own, and those that came meanwhile.
         # The next batch waits for as many until then, a time of the monotonic clock in s.
@@ -191,28 +193,32 @@ class _Queue:
         finally:
             self.put(expected=-more)
 
-    def put(self, *profiles: _Waiting, expected: int = 0) -> None:
-        """Add profiles, expect more or fewer, and wake the writer if what it may wait for is there."""
+    def put(self, *profiles: _Waiting, expected: int = 0) -> bool:
+        """Add profiles, expect more or fewer, and wake the writer if what it may wait for is there.
+
+        Return whether the writer has to be called to take them.
+        """
         with self._changed:
             self._waiting.extend(profiles)
             self._expected += expected
             if self._is_complete() or self._has_usual():
                 self._changed.notify()
+            is_uncalled = not self._is_called and bool(self._waiting)
+            self._is_called = self._is_called or is_uncalled
+            return is_uncalled
 
     @contextmanager
-    def batch(self, seconds: float) -> Iterator[list[_Waiting]]:
+    def batch(self, seconds: float) -> Iterator[tuple[list[_Waiting], bool]]:
         """Yield the first profiles, to be stored during the block, once all that are expected are here, or
-        after this time. There may be none.
+        after this time; and whether the writer has to be called again, for more of them.
         """
-        if not self._waiting:
-            yield []
-            return
         with self._changed:
             self._changed.wait_for(self._has_usual, min(seconds, self._until - time.monotonic()))
             self._changed.wait_for(self._is_complete, seconds)
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
+            self._is_called = bool(self._waiting)
         began = time.monotonic()
-        yield batch
+        yield batch, self._is_called
         with self._changed:
             ended = time.monotonic()
             self._usual = len(batch) + len(self._waiting) + self._expected
