@@ -45,7 +45,7 @@ class DrainBody:
 
 def _has_body(scope: Scope) -> bool:
     """Return whether a body is on its way. It isn't while the client waits for `100 Continue`."""
-    headers = dict(scope["headers"])
+    headers: dict[bytes, bytes] = dict(scope["headers"])
     is_announced = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
     return is_announced and headers.get(b"expect", b"").lower() != b"100-continue"
 

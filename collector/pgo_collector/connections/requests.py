@@ -55,7 +55,7 @@ class Requests(h11.Connection):
     @property
     def is_at_rest(self) -> bool:
         """Whether no event can come before more has arrived: every request has ended, and none has begun."""
-        return self.their_state is h11.IDLE and not self._receive_buffer and not self.is_cut
+        return self.their_state is h11.IDLE and not self._receive_buffer and not self.is_paused
 
     @property
     def n_unread(self) -> int:
