@@ -23,7 +23,7 @@ from concurrent.futures import thread
 from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
-from multiprocessing import forkserver, resource_tracker, util
+from multiprocessing import util
 from pathlib import Path
 from select import select
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -141,7 +141,7 @@ class Child:
 
 
 def _fork_program(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
-    """Fork a process for the fork server of multiprocessing, or its resource tracker, and return its id.
+    """Fork a process for a fork server that takes the place of another, and return its id.
 
     `args` are those of an interpreter, of which the last is a program; only the file descriptors of
     `passfds` stay open. The modules that it would import are there already.
@@ -159,7 +159,7 @@ def _fork_program(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> i
             signal.signal(number, signal.SIG_DFL)
         for low, high in pairwise([2, *sorted(passfds), _DESCRIPTORS]):
             os.closerange(low + 1, high)
-        exec(args[-1], {})  # noqa: S102 - the program that multiprocessing would have started
+        exec(args[-1], {})  # noqa: S102 - the program that the interpreter would have run
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -171,12 +171,13 @@ def serve_forks() -> None:
     """Run the zygote of the collector."""
     from pgo_collector.command.cli import main  # noqa: PLC0415 - only the zygote's process needs it
 
-    # What a server imports when it starts: `main` itself, FastAPI, uvicorn and multiprocessing do.
+    # What a server imports when it starts: `main` itself and uvicorn do.
     for late in (
+        "pgo_collector.serve.first_look",
+        "pgo_collector.serve.opened",
         "pgo_collector.serve.server",
         "pydantic.v1",
         "uvicorn.lifespan.off",
-        "multiprocessing.popen_forkserver",
         "encodings.idna",
     ):
         import_module(late)
@@ -230,7 +231,7 @@ def _end(code: object) -> NoReturn:
 def _serve_once(main: Callable[[list[str]], object]) -> None:
     """Serve on a folder of its own and stop, so that children have what a first start computes.
 
-    That takes CPU time: imports within functions, and the caches of FastAPI and SQLAlchemy.
+    That takes CPU time: imports within functions, and the caches of SQLAlchemy.
     """
     readable, writable = os.pipe()
     outputs = [(number, os.dup(number)) for number in (1, 2)]
@@ -255,9 +256,6 @@ def _serve_once(main: Callable[[list[str]], object]) -> None:
             for number, output in outputs:
                 os.dup2(output, number)
                 os.close(output)
-    # A child starts its own ones.
-    forkserver._forkserver._stop()  # type: ignore[attr-defined]  # noqa: SLF001
-    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]  # noqa: SLF001
     stopping.join()
     os.environ.clear()
     os.environ.update(before)

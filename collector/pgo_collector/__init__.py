@@ -8,6 +8,7 @@ the way of a profile to the disk, `merges` the way back; `releases` and `queries
 `metrics` and `traces` say what happened. `readers` reads the formats of other profilers. `serve` puts
 everything together, `checks` tries whether it would work, and `command` is the command line.
 
-Used everywhere: `settings`, `errors`, `logs`, `resources` (Linux's view of the machine), `background` (tasks
+Used everywhere: `settings`, `errors`, `logs`, `resources` (Linux's view of the machine), `on_first_use`
+(modules that a start does without), `background` (tasks
 that start again) and `reloaded_file` (files that are read again).
 """

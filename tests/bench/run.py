@@ -22,6 +22,7 @@ GROUPS = (
     "warm",
     "submit",
     "memory",
+    "start",
     "http_submit",
     "push",
     "http",

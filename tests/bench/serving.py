@@ -92,17 +92,21 @@ class Serving:
 
     def settled(self) -> float:
         """Return the CPU seconds of all processes, once they have nothing left to do."""
-        before = self._cpu_seconds()
+        before = self.cpu_seconds()
         while True:
             time.sleep(_PAUSE)
-            now = self._cpu_seconds()
+            now = self.cpu_seconds()
             if now - before < _IDLE:
                 return now
             before = now
 
     def memory(self) -> float:
-        """Return the private memory of its processes in MiB: without file pages, which can be freed."""
-        return sum(map(_memory, self._pids()))
+        """Return the memory of its processes in MiB: without file pages, which can be freed."""
+        return sum(_pages(pid, "Pss_Anon") for pid in self._pids())
+
+    def shared_memory(self) -> float:
+        """Return the memory of its processes in MiB, with file pages; a page of several counts once."""
+        return sum(_pages(pid, "Pss") for pid in self._pids())
 
     def close(self) -> None:
         """Close the connection."""
@@ -121,7 +125,8 @@ class Serving:
         pids = (self._pid, *(pid for pid, _ in self._others))
         return [each for pid in pids for each in (pid, *descendants(pid))]
 
-    def _cpu_seconds(self) -> float:
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds of all processes until now."""
         return sum(map(_cpu_seconds, self._pids()))
 
 
@@ -212,6 +217,13 @@ def _cpu_seconds(pid: int) -> float:
     if failed := _LIBC.clock_getcpuclockid(pid, ctypes.byref(clock)):
         raise OSError(failed, os.strerror(failed))
     return time.clock_gettime(clock.value)
+
+
+def _pages(pid: int, field: str) -> float:
+    """Return a field of /proc/PID/smaps_rollup in MiB: pages of n processes count as a n-th in each."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    (kilobytes,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return int(kilobytes) / 1024
 
 
 def largest_memory(pids: Sequence[int]) -> float:

@@ -50,6 +50,7 @@ WRITTEN = {
     "warm": Written(("Warm",)),
     "submit": Written(("One submit",)),
     "memory": Written(("Memory",)),
+    "start": Written(("Starts",), {"`/readyz`": 2}),
     "http_submit": Written(("Submits over HTTP",)),
     "push": Written(("Push",)),
     "http": Written(("Merges over HTTP", "Restarts", "Memory of a collector"), {"| SIG": 3}),

@@ -106,7 +106,7 @@ class Collector(Server):
     def _forks(self, pid: int) -> bool:
         parent = _parent(pid) == self.process.pid
         with suppress(FileNotFoundError, ProcessLookupError):
-            return parent and b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            return parent and Path(f"/proc/{pid}/comm").read_text() == "pgo-forks\n"
         return False
 
     def _spawn(self, *arguments: str) -> Process:

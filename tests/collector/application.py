@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from fastapi import FastAPI
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.sqlite import SQLite
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import KeyFile, Keys
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.warming import Warming
-from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
+from pgo_collector.serve.app import AppDependencies, OpenStore, create_app
 from pgo_collector.settings import Settings
 from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.folder import DataFolder, folder_storage
@@ -25,11 +24,12 @@ from pgo_collector.workers.blob_tasks import BlobTasks
 from pgo_collector.workers.bulk import OwnWorkers
 from pgo_collector.workers.pool import Workers
 from pprof_merge import Limits
+from starlette.applications import Starlette
 
 from tests.collector.bounds import BOUNDS
 
 
-def application(home: Path) -> FastAPI:
+def application(home: Path) -> Starlette:
     """Return all routes, on a store in a folder that is closed again."""
     file = home / "keys"
     file.write_text("")
@@ -56,6 +56,6 @@ def application(home: Path) -> FastAPI:
                 asyncio.Event(),
             ),
         )
-    while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
+    while not isinstance(app, Starlette):  # the layers around it keep what they wrap under this name
         app = vars(app)["_app"]
     return app

@@ -23,12 +23,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import httpx
-from fastapi import FastAPI
 from pgo_collector.http.parameters import PARAMETERS
 from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.spans import Span
 from pgo_collector.traces.trace_store import FILE, TraceStore
 from pgo_collector.ui.selection_bar import PAGES
+from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route
 
 from tests.collector.querying import CPU, SAMPLES
@@ -255,7 +255,7 @@ class Asked:
         return _AGE.sub("0", text.replace(self.server.base_url, "(here)"))
 
 
-def routes_of(app: FastAPI) -> dict[str, list[str]]:
+def routes_of(app: Starlette) -> dict[str, list[str]]:
     """Return the routes of an application, as `GET /path`, and the parameters that each takes."""
     found: dict[str, list[str]] = {}
 

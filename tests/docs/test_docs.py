@@ -16,12 +16,12 @@ import pgo_collector.logs
 import pprof_merge.command.cli
 import pprof_merge.formats
 import pytest
-from fastapi import FastAPI
 from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_agent.serve import CaptureLock, CaptureRoutes, LatencyRoutes
 from pgo_agent.serve import create_app as create_agent_app
 from pgo_collector.http.openapi import schema_of
 from pgo_collector.settings import Settings
+from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
 from tests.collector.application import application
@@ -58,12 +58,12 @@ def test_every_format_is_in_the_table_and_in_the_api_page() -> None:
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> FastAPI:
+def app(tmp_path: Path) -> Starlette:
     return application(tmp_path)
 
 
 @pytest.fixture
-def routes(app: FastAPI) -> dict[str, set[str] | None]:
+def routes(app: Starlette) -> dict[str, set[str] | None]:
     """The methods of each path; None for all."""
     found: dict[str, set[str] | None] = {}
     for route in app.routes:
@@ -82,7 +82,7 @@ def test_every_route_is_in_the_api_page_with_its_methods(routes: dict[str, set[s
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate Operation ID")  # one function may answer several methods
-def test_every_query_that_is_written_down_has_parameters_of_its_route(app: FastAPI) -> None:
+def test_every_query_that_is_written_down_has_parameters_of_its_route(app: Starlette) -> None:
     known = {
         path: {parameter["name"] for entry in methods.values() for parameter in entry.get("parameters", ())}
         for path, methods in schema_of(app)["paths"].items()
@@ -100,7 +100,7 @@ def test_every_query_that_is_written_down_has_parameters_of_its_route(app: FastA
     assert [found for found in queries if found[2] not in known[found[1]]] == []
 
 
-def test_every_page_is_in_the_table_of_pages(app: FastAPI) -> None:
+def test_every_page_is_in_the_table_of_pages(app: Starlette) -> None:
     (site,) = (route for route in app.routes if isinstance(route, Mount) and route.path == "/ui")
     pages = {route.path_format for route in site.routes if isinstance(route, Route)}
     assert len(pages) > 5

@@ -16,7 +16,13 @@ PICTURE = Path(__file__).parents[2] / "docs" / "rooms.svg"
 Floors = Sequence[Mapping[str, str]]
 FLOORS: Mapping[str, Floors] = {
     "collector/pgo_collector": (
-        {"errors": "one tree", "logs": "JSON lines", "resources": "limits, cgroup", "background": "tasks"},
+        {
+            "errors": "one tree",
+            "logs": "JSON lines",
+            "resources": "limits, cgroup",
+            "background": "tasks",
+            "on_first_use": "imports",
+        },
         {
             "model": "series, selection, blob names: plain values",
             "reloaded_file": "files that change",

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from pgo_collector.catalog.faults import Fault, fault_of
 from pgo_collector.catalog.tables import LEASES
@@ -134,6 +133,8 @@ class SharedLeases:
 
     def take(self, name: str) -> Lease | None:
         """Take a lease that nobody has, or that has ended."""
+        from sqlalchemy.dialects.postgresql import insert  # noqa: PLC0415 - SQLite's starts do without
+
         began, token = boot_seconds(), secrets.randbits(62) | 1
         new = insert(LEASES).values(name=name, token=token, ends_ms=_later(LEASE_SECONDS), deletes_ms=0)
         taken_over = sa.case((LEASES.c.token != 0, _later(_SETTLING_SECONDS)), else_=LEASES.c.deletes_ms)

@@ -1,8 +1,7 @@
 """The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `copy`, `expired`,
 `trace`, `reindex`, `settings`.
 
-Every worker process imports this module, since it started the program. So each command imports what it needs
-where it runs.
+Each command imports what it needs where it runs: all that this module imports is in each worker of `serve`.
 """
 
 from __future__ import annotations
@@ -12,26 +11,39 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pprof_merge import ENGINE
 from pprof_merge.streams import flush_standard_output, open_standard_streams, say
 from pprof_proto.release import ShowVersion
 
 from pgo_collector.errors import CannotStart, CatalogFails, CatalogUnreadable, StorageFails
-from pgo_collector.http.keys import Key, append_line, digest_of, new_key
 from pgo_collector.logs import set_up_logs
-from pgo_collector.settings import BASIC, PREFIX, SHOWN, Settings, followers_of, read_settings
+from pgo_collector.workers.fork_server import FORK_SERVER
+
+if TYPE_CHECKING:
+    from pgo_collector.serve.first_look import Opening
 
 EXIT_INTERRUPTED = 130
 EXIT_FAILED = 2
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser of a command. The help of some shows the settings, which are imported for that alone."""
+
+    def format_help(self) -> str:
+        if self.prog in {"pgo-collector", "pgo-collector serve"}:
+            from pgo_collector.command.settings import basic_settings  # noqa: PLC0415 (see above)
+
+            self.epilog = basic_settings()
+        return super().format_help()
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the commands, with their help."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="pgo-collector",
         description="Collect the pprof profiles of a fleet, and merge them for builds and for people.",
-        epilog=_basic_settings(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -40,7 +52,6 @@ def build_parser() -> argparse.ArgumentParser:
         "serve",
         help="serve HTTP until SIGTERM or Ctrl-C",
         description="Serve HTTP until SIGTERM or Ctrl-C.",
-        epilog=_basic_settings(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.set_defaults(run=_serve)
@@ -95,7 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_dask_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_dask_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser = commands.add_parser("dask", help="run a part of a Dask cluster, for PGOF_BULK")
     kinds = parser.add_subparsers(required=True, metavar="COMMAND")
     command = kinds.add_parser("scheduler", help="run the scheduler that collectors and workers connect to")
@@ -117,7 +128,7 @@ def _add_dask_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     command.set_defaults(run=_dask_worker)
 
 
-def _add_trace_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_trace_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser = commands.add_parser("trace", help="show where the time of traced requests went")
     kinds = parser.add_subparsers(required=True, metavar="COMMAND")
     command = kinds.add_parser("list", help="list the traced requests, the newest first")
@@ -193,12 +204,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(_: argparse.Namespace) -> None:
-    from pgo_collector.serve.first_look import FirstLook  # noqa: PLC0415 (see above)
-    from pgo_collector.serve.server import serve  # noqa: PLC0415 (see above)
+    with FORK_SERVER.running():  # before anything is imported that the workers don't need
+        from pgo_collector.serve.server import serve  # noqa: PLC0415 (see above)
+        from pgo_collector.settings import read_settings  # noqa: PLC0415 (see above)
 
-    settings = read_settings()
-    set_up_logs(settings.log_level)
-    serve(settings, FirstLook())
+        settings = read_settings()
+        set_up_logs(settings.log_level)
+        serve(settings, _first_look)
+
+
+def _first_look() -> Opening:
+    from pgo_collector.serve.first_look import FirstLook  # noqa: PLC0415 (see above)
+
+    return FirstLook()
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -244,7 +262,8 @@ def _dask_worker(arguments: argparse.Namespace) -> None:
 
 
 def _reindex(_: argparse.Namespace) -> None:
-    from pgo_collector.serve.server import reindex  # noqa: PLC0415 (see above)
+    from pgo_collector.serve.opened import reindex  # noqa: PLC0415 (see above)
+    from pgo_collector.settings import read_settings  # noqa: PLC0415 (see above)
 
     settings = read_settings()
     set_up_logs(settings.log_level)
@@ -255,6 +274,7 @@ def _list_expired(_: argparse.Namespace) -> None:
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 (see above)
 
     from pgo_collector.catalog.catalog import Catalog  # noqa: PLC0415 (see above)
+    from pgo_collector.settings import read_settings  # noqa: PLC0415 (see above)
     from pgo_collector.store.store import database_of, reason_of  # noqa: PLC0415 (see above)
     from pgo_collector.upkeep.retention import Retention  # noqa: PLC0415 (see above)
 
@@ -273,7 +293,15 @@ def _list_expired(_: argparse.Namespace) -> None:
     say(f"{total} bytes in all")
 
 
+def _list_settings(_: argparse.Namespace) -> None:
+    from pgo_collector.command.settings import list_settings  # noqa: PLC0415 (see above)
+
+    list_settings()
+
+
 def _new_key(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    from pgo_collector.http.keys import Key, append_line, digest_of, new_key  # noqa: PLC0415 (see above)
+
     describes_line = arguments.digest or (arguments.name, arguments.service) != (None, None)
     if describes_line and arguments.file is None:
         parser.error("--name, --service and --digest need a keys file to write to: give FILE")
@@ -283,27 +311,3 @@ def _new_key(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
         append_line(arguments.file, key.line(None if arguments.digest else text))
     print(text)
     say(f"fingerprint in logs: {key.fingerprint}")
-
-
-def _basic_settings() -> str:
-    shown = "\n".join(f"  {PREFIX}{name.upper():<22} {_in_short(name)}" for name in BASIC)
-    others = len(SHOWN) - len(BASIC)
-    return (
-        f"settings that matter, from the environment:\n{shown}\n\n"
-        f"`pgo-collector settings` lists these and {others} more, with their defaults."
-    )
-
-
-def _in_short(name: str) -> str:
-    """Return the first sentence of a setting's help."""
-    return f"{Settings.model_fields[name].description}".partition(". ")[0].rstrip(".")
-
-
-def _list_settings(_: argparse.Namespace) -> None:
-    for name in (*BASIC, *(name for name in SHOWN if name not in BASIC)):
-        field = Settings.model_fields[name]
-        is_stated = field.default_factory is None and field.default is not None
-        default = f" Default: {field.default}" if is_stated else ""
-        print(f"{PREFIX}{name.upper()}\n    {field.description}{default}")
-        if followers := followers_of(name):
-            print("    Sets too, unless they are set:", *followers, sep="\n      ")

@@ -10,17 +10,21 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pprof_merge.streams import say
 
 from pgo_collector.command.cli import EXIT_FAILED, EXIT_INTERRUPTED
 from pgo_collector.errors import CannotStart, CatalogFails
 from pgo_collector.logs import set_up_logs
-from pgo_collector.settings import MERGE_KEYS, SUBMIT_KEYS, Settings
+from pgo_collector.workers.fork_server import FORK_SERVER
+
+if TYPE_CHECKING:
+    from pgo_collector.serve.first_look import Opening
 
 _MOST_FILES = 2
 # Of one's own files, which may be larger than what a fleet sends.
@@ -68,19 +72,26 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(folder: Path, options: argparse.Namespace) -> None:
-    from pgo_collector.serve.server import serve  # noqa: PLC0415 - the parser is quicker without it
-    from pgo_collector.serve.view import ViewOfFiles  # noqa: PLC0415 - as above
+    with FORK_SERVER.running():  # before anything is imported that the workers don't need
+        from pgo_collector.serve.server import serve  # noqa: PLC0415 - see above
+        from pgo_collector.settings import MERGE_KEYS, SUBMIT_KEYS, Settings  # noqa: PLC0415 - see above
 
-    settings = Settings(
-        directory=folder,
-        bind_address="127.0.0.1:0",
-        submit_auth_keys_file=folder / SUBMIT_KEYS,
-        merge_auth_keys_file=folder / MERGE_KEYS,
-        max_compressed_bytes=_MOST_BYTES,
-        max_inflated_bytes=_MOST_BYTES,
-        trace_megabytes=0,
-    )
-    serve(settings, ViewOfFiles(options.files, in_browser=options.open))
+        settings = Settings(
+            directory=folder,
+            bind_address="127.0.0.1:0",
+            submit_auth_keys_file=folder / SUBMIT_KEYS,
+            merge_auth_keys_file=folder / MERGE_KEYS,
+            max_compressed_bytes=_MOST_BYTES,
+            max_inflated_bytes=_MOST_BYTES,
+            trace_megabytes=0,
+        )
+        serve(settings, partial(_view, options))
+
+
+def _view(options: argparse.Namespace) -> Opening:
+    from pgo_collector.serve.view import ViewOfFiles  # noqa: PLC0415 - the server listens before
+
+    return ViewOfFiles(options.files, in_browser=options.open)
 
 
 def _end(*_: int | FrameType | None) -> NoReturn:

@@ -15,7 +15,7 @@ from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 
 from pgo_collector.connections.connection_pool import ConnectionLimits
-from pgo_collector.http.problems import Problem
+from pgo_collector.http.first_answers import Problem
 
 _HEALTH_CHECKS = {b"/healthz", b"/readyz"}
 _ABSOLUTE_FORM = re.compile(rb"(?i:https?)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<rest>.*)", re.DOTALL)

@@ -16,14 +16,18 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Literal, Self
-
-import httpx
+from typing import TYPE_CHECKING, Literal, Self
 
 from pgo_collector.errors import DebugFileTooLarge, DebuginfodFails
 from pgo_collector.hooks.endpoint import pause_seconds, retry_after_seconds
 from pgo_collector.model.debuginfod_servers import DebuginfodServer
+from pgo_collector.on_first_use import OnFirstUse
 from pgo_collector.traces.spans import span
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = OnFirstUse("httpx")
 
 # Which file of a build: its debug information, which may be separate, or the program itself.
 Kind = Literal["debuginfo", "executable"]

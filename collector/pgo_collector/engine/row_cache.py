@@ -6,7 +6,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
-from ctypes import c_int64
 from errno import EIO
 from hashlib import sha256
 from mmap import ACCESS_READ, ALLOCATIONGRANULARITY, mmap
@@ -227,8 +226,7 @@ class RowCache:
     def __init__(self, limits: Limits, engine: str) -> None:
         self.most_bytes = 0
         self.folder = Path()
-        # The bytes that all rows take; a worker has this number in memory that the server's process reads.
-        self.used_bytes = c_int64()
+        self.used_bytes = 0  # that all rows take, as of the last call that bounds them
         self._limits = limits
         self._engine = engine
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
@@ -271,7 +269,7 @@ class RowCache:
         """Delete an owner's rows from memory and disk. Raises OSError."""
         entry = self._entries.pop(owner, None) or self._new(owner)
         self._measure(owner)
-        self.used_bytes.value = self._total
+        self.used_bytes = self._total
         entry.file.delete()
 
     def enforce_budget(self, owner: str) -> None:
@@ -286,7 +284,7 @@ class RowCache:
             self._save(least_used)
             del self._entries[least_used]
             self._measure(least_used)
-        self.used_bytes.value = self._total
+        self.used_bytes = self._total
 
     def save(self) -> None:
         """Write everything that isn't on disk. Raises OSError."""

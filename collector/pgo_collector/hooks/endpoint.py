@@ -15,13 +15,17 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Literal, Self
-
-import httpx
+from typing import TYPE_CHECKING, Literal, Self
 
 from pgo_collector.catalog.outbox import WaitingEvent
 from pgo_collector.errors import SecretUnusable
+from pgo_collector.on_first_use import OnFirstUse
 from pgo_collector.traces.spans import span
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = OnFirstUse("httpx")
 
 # An answer's body is ignored; up to this many bytes of it are read, so that the connection can be used again.
 _MOST_BYTES = 16 << 10

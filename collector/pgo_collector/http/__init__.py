@@ -6,5 +6,6 @@ what layers and routes know about a request), `parameters` and `selections` (the
 the clients of another protocol expect them).
 
 Around every route: `layers` has the access log and what answers cancelled requests, and `traces` sends the
-traces. `openapi` describes the routes, and `session_secret` is what signs the sessions of the pages.
+traces. `openapi` describes the routes, `first_answers` are for a server that starts, and `session_secret`
+is what signs the sessions of the pages.
 """

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import structlog
 
@@ -203,3 +203,11 @@ def append_line(path: Path, line: str) -> None:
             file.write(b"\n" * is_unfinished + line.encode() + b"\n")
     except OSError as error:
         raise KeysUnreadable(f"keys file {path}: {error.strerror}") from error
+
+
+class Keys(NamedTuple):
+    """The keys files: keys that may submit, keys that may merge, and keys that may scrape metrics."""
+
+    submit: KeyFile
+    merge: KeyFile
+    metrics: KeyFile

@@ -11,12 +11,11 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
+from starlette.applications import Starlette
 
+from pgo_collector.http.first_answers import Problem
 from pgo_collector.http.parameters import PARAMETERS, TEXTS
-from pgo_collector.http.problems import Problem
 from pgo_collector.http.routing import DescribedRoute
 
 Responses = dict[int | str, dict[str, Any]]
@@ -93,9 +92,17 @@ def success(status: HTTPStatus, description: str) -> Responses:
     return {status.value: {"description": description}}
 
 
-def schema_of(app: FastAPI) -> dict[str, Any]:
+def schema_of(app: Starlette) -> dict[str, Any]:
     """Return the OpenAPI document; this takes a while. HEAD isn't listed: every GET route takes it."""
-    routes = [route.described() for route in app.routes if isinstance(route, DescribedRoute)]
+    # A start without FastAPI takes a tenth less CPU time, and 6 MB less memory.
+    from fastapi.openapi.utils import get_openapi  # noqa: PLC0415
+    from fastapi.routing import APIRoute  # noqa: PLC0415
+
+    routes = [
+        APIRoute(route.path, route.endpoint, methods=route.methods, tags=[*route.tags], **route.description)
+        for route in app.routes
+        if isinstance(route, DescribedRoute)
+    ]
     schema = get_openapi(
         title="pgo-collector", version=version("pgo-collector"), description=_DESCRIPTION, routes=routes
     )

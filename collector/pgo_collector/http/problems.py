@@ -12,12 +12,12 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import NamedTuple
 
-from fastapi import FastAPI
 from pprof_merge import LimitExceeded, OutputTooLarge, ProfileError
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 import pgo_collector
@@ -31,6 +31,7 @@ from pgo_collector.errors import (
     Refusal,
 )
 from pgo_collector.http.auth import context_of
+from pgo_collector.http.first_answers import Problem
 from pgo_collector.model.series import Scope as KeyScope
 from pgo_collector.model.services import services_of
 from pgo_collector.store.store import catalog_fails
@@ -52,16 +53,6 @@ _SETTINGS = {
     "inflated_bytes": "PGOF_MAX_INFLATED_BYTES",
     "name_bytes": "PGOF_MAX_INFLATED_BYTES or PGOF_MAX_NAME_BYTES",
 }
-
-
-class Problem(JSONResponse):
-    """An answer with problem details. The type `about:blank` says that the status is the type."""
-
-    media_type = "application/problem+json"
-
-    def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        content = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
-        super().__init__(content, status.value, headers)
 
 
 class Failure(NamedTuple):
@@ -106,7 +97,7 @@ class Dialect(NamedTuple):
 
 
 def install_error_handlers(
-    app: FastAPI, dialects: Sequence[Dialect], nearest_service: Callable[[str, KeyScope], str | None]
+    app: Starlette, dialects: Sequence[Dialect], nearest_service: Callable[[str, KeyScope], str | None]
 ) -> None:
     """Answer every error that leaves a route of `app` as `error_answer` does.
 

@@ -13,7 +13,6 @@ from difflib import get_close_matches
 from inspect import signature
 from typing import Any, TypedDict, Unpack
 
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -45,6 +44,7 @@ class Description(TypedDict, total=False):
 class DescribedRoute(Route):
     """A route of the application, and what the API's document says about it.
 
+    `tags` and `description` are as FastAPI's `APIRoute` takes them, which `openapi.schema_of` makes of it.
     `parameters` are the schemas of its query parameters, by name. Requests have it as `scope["route"]`.
     """
 
@@ -60,7 +60,7 @@ class DescribedRoute(Route):
         super().__init__(path, endpoint, include_in_schema=description.get("include_in_schema", True))
         self.methods = {*methods}  # Starlette adds HEAD to GET, also for a stream of events, which never ends
         self.app = self._answer
-        self._checks, self._tags, self._description = checks, tags, description
+        self._checks, self.tags, self.description = checks, tags, description
         self._path_names = signature(endpoint).parameters.keys() & self.param_convertors.keys()
         listed = description.get("openapi_extra", {}).get("parameters", ())
         self.parameters = {each["name"]: each["schema"] for each in listed}
@@ -75,12 +75,6 @@ class DescribedRoute(Route):
             request, **{name: request.path_params[name] for name in self._path_names}
         )
         await answer(scope, receive, send)
-
-    def described(self) -> APIRoute:
-        """Return the route as FastAPI's document reads it."""
-        return APIRoute(
-            self.path, self.endpoint, methods=self.methods, tags=[*self._tags], **self._description
-        )
 
 
 class Routes:

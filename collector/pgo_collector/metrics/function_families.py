@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from typing import TYPE_CHECKING
 
 from pgo_collector.model.function_rules import FunctionRule
+from pgo_collector.on_first_use import OnFirstUse
 from pgo_collector.submits.function_metrics import SHARE_MINUTES, FunctionMetrics
 
+if TYPE_CHECKING:
+    from prometheus_client import core
+else:
+    core = OnFirstUse("prometheus_client.core")
 
-def function_families(functions: FunctionMetrics) -> Iterator[Metric]:
+
+def function_families(functions: FunctionMetrics) -> Iterator[core.Metric]:
     """Yield the metrics of each rule, with a sample for each of its series.
 
     There is a share only where a profile came within its time.
@@ -28,16 +33,20 @@ def function_families(functions: FunctionMetrics) -> Iterator[Metric]:
 
 def _empty(
     rule: FunctionRule,
-) -> tuple[CounterMetricFamily, CounterMetricFamily, CounterMetricFamily, GaugeMetricFamily]:
+) -> tuple[
+    core.CounterMetricFamily, core.CounterMetricFamily, core.CounterMetricFamily, core.GaugeMetricFamily
+]:
     """Return the metrics of a rule without samples."""
-    names, labels = rule.metrics, rule.label_names
+    family, names, labels = core.CounterMetricFamily, rule.metrics, rule.label_names
     what = f"in {rule.type} profiles"
     which = f"a {rule.pattern.of} that matches {rule.pattern.text}"
     return (
-        CounterMetricFamily(names.inside, f"Seconds {what} of stacks with {which}.", labels=labels),
-        CounterMetricFamily(names.own, f"Seconds {what} of stacks whose leaf is in {which}.", labels=labels),
-        CounterMetricFamily(names.profiled, f"Seconds {what} of all stacks.", labels=labels),
-        GaugeMetricFamily(
+        family(names.inside, f"Seconds {what} of stacks with {which}.", labels=labels),
+        core.CounterMetricFamily(
+            names.own, f"Seconds {what} of stacks whose leaf is in {which}.", labels=labels
+        ),
+        family(names.profiled, f"Seconds {what} of all stacks.", labels=labels),
+        core.GaugeMetricFamily(
             names.share,
             f"Share {what} of stacks with {which}, of those that came in the last {SHARE_MINUTES} minutes.",
             labels=labels,

@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from threading import Lock
+from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.background import BackgroundTasks
@@ -17,6 +16,7 @@ from pgo_collector.catalog.inventory import Inventory, Totals
 from pgo_collector.catalog.outbox import Outbox
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.function_families import function_families
+from pgo_collector.on_first_use import OnFirstUse
 from pgo_collector.store.binaries import stored_sizes
 from pgo_collector.store.store import Store
 from pgo_collector.submits.clocks import Clocks
@@ -25,6 +25,13 @@ from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.upkeep.upkeep import Upkeep
 from pgo_collector.workers.bulk import BulkProgress
 from pgo_collector.workers.pool import Workers
+
+if TYPE_CHECKING:
+    from prometheus_client import core
+    from prometheus_client.registry import Collector
+else:
+    core = OnFirstUse("prometheus_client.core")
+    Collector = object
 
 _PREFIX = "pgo_collector"
 # The totals of stored profiles are read from the catalog at most this often, since it sums all its rows; and
@@ -64,7 +71,7 @@ class Gauges(Collector):
         self._read_at = self._sized_at = -float("inf")
         self._sizes: list[int] = []
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[core.Metric]:
         """Yield the current values; the totals of stored profiles and programs may be a minute old."""
         workers, warming, upkeep = self._workers, self._warming, self._upkeep
         yield _gauge("workers", "Worker processes.", workers.count)
@@ -109,8 +116,8 @@ class Gauges(Collector):
         yield from self._stored()
         yield from self._binaries()
 
-    def _replacements(self) -> Iterator[Metric]:
-        replaced = CounterMetricFamily(
+    def _replacements(self) -> Iterator[core.Metric]:
+        replaced = core.CounterMetricFamily(
             f"{_PREFIX}_worker_replacements",
             "Worker processes replaced, by reason: they died, hung, took too long or too much memory,"
             " or nobody waited for their task any more.",
@@ -120,13 +127,13 @@ class Gauges(Collector):
             replaced.add_metric([reason], count)
         yield replaced
 
-    def _background_tasks(self) -> Iterator[Metric]:
+    def _background_tasks(self) -> Iterator[core.Metric]:
         failing = _gauge(
             "background_task_failing",
             "Whether a background task has failed and waits to be restarted: 1 or 0.",
             labels=["task"],
         )
-        restarts = CounterMetricFamily(
+        restarts = core.CounterMetricFamily(
             f"{_PREFIX}_background_task_restarts",
             "Restarts of a background task after a failure.",
             labels=["task"],
@@ -137,7 +144,7 @@ class Gauges(Collector):
         yield failing
         yield restarts
 
-    def _clocks_off(self) -> GaugeMetricFamily:
+    def _clocks_off(self) -> core.GaugeMetricFamily:
         off = _gauge(
             "clock_off_seconds",
             "By how many seconds the clock of a sender is ahead, negative if behind. The 20 that sent such a"
@@ -148,13 +155,13 @@ class Gauges(Collector):
             off.add_metric([*sender], seconds)
         return off
 
-    def _measured_functions(self) -> Iterator[Metric]:
+    def _measured_functions(self) -> Iterator[core.Metric]:
         yield _gauge(
             "function_rules_outdated",
             "Whether PGOF_FUNCTION_METRICS_FILE can't be used, so that the rules before hold: 1 or 0.",
             self._functions.is_outdated,
         )
-        failed = CounterMetricFamily(
+        failed = core.CounterMetricFamily(
             f"{_PREFIX}_function_metrics_failed",
             "Stored profiles that are missing in a metric of functions, by reason: no sample type is a time,"
             " values are negative or too large, there are too many new names, or a fault.",
@@ -165,15 +172,15 @@ class Gauges(Collector):
         yield failed
         yield from function_families(self._functions)
 
-    def _traces(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
+    def _traces(self) -> Iterator[core.Metric]:
+        requests = core.CounterMetricFamily(
             f"{_PREFIX}_traced_requests",
             "Requests that were traced (signed, sampled), reports on them, and bad signatures, by outcome.",
             labels=["outcome"],
         )
         for outcome, count in self._tracing.requests.items():
             requests.add_metric([outcome], count)
-        traces = CounterMetricFamily(
+        traces = core.CounterMetricFamily(
             f"{_PREFIX}_traces",
             "Traces that were kept or dropped, by where they went.",
             labels=["outlet", "outcome"],
@@ -184,7 +191,7 @@ class Gauges(Collector):
         yield requests
         yield traces
 
-    def _events(self) -> Iterator[GaugeMetricFamily]:
+    def _events(self) -> Iterator[core.GaugeMetricFamily]:
         with suppress(SQLAlchemyError):
             events, oldest = self._outbox.backlog()
             age = 0.0 if oldest is None else max(time.time() - oldest / 10**9, 0.0)
@@ -195,7 +202,7 @@ class Gauges(Collector):
                 age,
             )
 
-    def _disk(self) -> Iterator[GaugeMetricFamily]:
+    def _disk(self) -> Iterator[core.GaugeMetricFamily]:
         with suppress(OSError):
             disk = shutil.disk_usage(self._store.folder.path)
             yield _gauge("disk_bytes", "Size of the data folder's file system, in bytes.", disk.total)
@@ -203,7 +210,7 @@ class Gauges(Collector):
                 "disk_free_bytes", "Free space on the data folder's file system, in bytes.", disk.free
             )
 
-    def _stored(self) -> Iterator[GaugeMetricFamily]:
+    def _stored(self) -> Iterator[core.GaugeMetricFamily]:
         with self._lock, suppress(SQLAlchemyError):
             if time.monotonic() - self._read_at > _STORED_SECONDS:
                 self._totals = self._inventory.totals()
@@ -218,7 +225,7 @@ class Gauges(Collector):
         yield profiles
         yield size
 
-    def _binaries(self) -> Iterator[GaugeMetricFamily]:
+    def _binaries(self) -> Iterator[core.GaugeMetricFamily]:
         if time.monotonic() - self._sized_at > _STORED_SECONDS:
             self._sized_at = (
                 time.monotonic()
@@ -231,5 +238,5 @@ class Gauges(Collector):
 
 def _gauge(
     name: str, meaning: str, value: float | None = None, labels: list[str] | None = None
-) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{_PREFIX}_{name}", meaning, value=value, labels=labels)
+) -> core.GaugeMetricFamily:
+    return core.GaugeMetricFamily(f"{_PREFIX}_{name}", meaning, value=value, labels=labels)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -38,7 +38,7 @@ class EndedRequest:
 class Metering:
     """The outermost ASGI middleware around `app`; `record` is called with each request that has ended."""
 
-    def __init__(self, layers: ASGIApp, app: FastAPI, record: Callable[[EndedRequest], None]) -> None:
+    def __init__(self, layers: ASGIApp, app: Starlette, record: Callable[[EndedRequest], None]) -> None:
         self._app = layers
         self._record = record
         # By endpoint, since an included route knows only a part of its path.
@@ -82,7 +82,7 @@ class Metering:
             )
 
 
-def route_templates(app: FastAPI) -> dict[Any, str]:
+def route_templates(app: Starlette) -> dict[Any, str]:
     """Return the path template of each endpoint, by which `scope["endpoint"]` is looked up."""
     return dict(_templates("", app.routes))
 

@@ -11,13 +11,18 @@ of one room. Values that are read at each scrape are in `gauges`.
 from __future__ import annotations
 
 from collections.abc import Container, Sized
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from pgo_collector.connections.connection_pool import REFUSALS
-from pgo_collector.metrics.gauges import Gauges
+
+if TYPE_CHECKING:
+    from pgo_collector.metrics.gauges import Gauges
+
+# Of what is scraped: Prometheus's text format.
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TASK_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -133,7 +138,7 @@ class Metrics(Protocol):
     def observe(self, metric: Duration, seconds: float, *labels: str) -> None:
         """Add a duration, with a value for each of its labels."""
 
-    def around(self, layers: ASGIApp, app: FastAPI, submits: Container[str]) -> ASGIApp:
+    def around(self, layers: ASGIApp, app: Starlette, submits: Container[str]) -> ASGIApp:
         """Return the middleware of an application with one more around it that measures its requests.
 
         `submits` has the templates of the routes that store profiles.
@@ -158,7 +163,7 @@ class NoMetrics:
     def observe(self, metric: Duration, seconds: float, *labels: str) -> None:
         """Do nothing."""
 
-    def around(self, layers: ASGIApp, app: FastAPI, submits: Container[str]) -> ASGIApp:  # noqa: ARG002 - see Metrics
+    def around(self, layers: ASGIApp, app: Starlette, submits: Container[str]) -> ASGIApp:  # noqa: ARG002 - see Metrics
         """Return the middleware as it is."""
         return layers
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sized
 from importlib.metadata import version
 
-from fastapi import FastAPI
 from pprof_merge import ENGINE
 from prometheus_client import (
     CollectorRegistry,
@@ -17,6 +16,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from pgo_collector.http.auth import NO_KEY
@@ -33,8 +33,6 @@ from pgo_collector.metrics.metrics import (
     Count,
     Duration,
 )
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _PREFIX = "pgo_collector"
 
@@ -77,7 +75,7 @@ class PrometheusMetrics:
         """Add a duration to a histogram."""
         self._durations[metric.name].labels(*labels).observe(seconds)
 
-    def around(self, layers: ASGIApp, app: FastAPI, submits: Container[str]) -> ASGIApp:
+    def around(self, layers: ASGIApp, app: Starlette, submits: Container[str]) -> ASGIApp:
         """Return the application inside a layer that measures each request."""
         self._submit_routes = submits
         return Metering(layers, app, self._record)

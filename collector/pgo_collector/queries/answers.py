@@ -17,7 +17,8 @@ _WHOLE = "The value of all samples, also of those that `focus`, `ignore` and `hi
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    # Each is built when it is first used, which most starts leave to later.
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class SampleType(_Answer):

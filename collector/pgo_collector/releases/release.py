@@ -24,7 +24,7 @@ class Summary(BaseModel):
     `outliers` is the number of profiles that are unlike the rest; None if the compiler refuses the merge.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     verdict: str
     profiles: int
@@ -46,7 +46,7 @@ class Release(BaseModel):
     out. `report` is on all profiles stored at the time; `summary` summarizes it.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     number: int
     time: AwareDatetime
@@ -66,7 +66,7 @@ class Release(BaseModel):
 class Choice(BaseModel):
     """The current release, and whether it is pinned: it then stays current however the merge changes."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     number: int
     pinned: bool

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from http import HTTPStatus
 
-from pprof_merge import ENGINE
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from pgo_collector.http.auth import allow_anyone, require_key
+from pgo_collector.http.first_answers import ready_answer
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import NO_KEY_NEEDED, download, problems, success
 from pgo_collector.http.routing import Routes
 from pgo_collector.merges.warming import Warming
-from pgo_collector.metrics.metrics import Metrics
-from pgo_collector.metrics.prometheus import CONTENT_TYPE
+from pgo_collector.metrics.metrics import CONTENT_TYPE, Metrics
 from pgo_collector.store.readiness import Readiness
 from pgo_collector.workers.pool import Workers
 
@@ -53,15 +51,6 @@ def ready_routes(readiness: Readiness, workers: Workers, warming: Warming) -> Ro
         return ready_answer(faults, tasks=tasks, rows=rows)
 
     return routes
-
-
-def ready_answer(faults: Mapping[str, str], **details: object) -> Response:
-    """Return 200 with the details, or 503 with the faults too if there are any."""
-    return JSONResponse(
-        {"ready": not faults, "fails": faults, "engine": ENGINE, **details},
-        HTTPStatus.SERVICE_UNAVAILABLE if faults else HTTPStatus.OK,
-        headers={"Cache-Control": "no-store"},
-    )
 
 
 def metrics_routes(metrics: Metrics, keys: KeyFile, *, is_open: bool) -> Routes:

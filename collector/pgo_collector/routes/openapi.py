@@ -8,7 +8,7 @@ import warnings
 from functools import lru_cache
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -38,12 +38,12 @@ def openapi_routes() -> Routes:
     return routes
 
 
-def _document(app: FastAPI, root_path: str) -> bytes:
+def _document(app: Starlette, root_path: str) -> bytes:
     return json.dumps(_schema(app) | {"servers": [{"url": root_path or "/"}]}).encode()
 
 
 @lru_cache(maxsize=1)
-def _schema(app: FastAPI) -> dict[str, Any]:
+def _schema(app: Starlette) -> dict[str, Any]:
     with warnings.catch_warnings():
         # FastAPI warns about routes with several methods; `schema_of` gives each operation its own id.
         warnings.filterwarnings("ignore", "Duplicate Operation ID")

@@ -6,14 +6,14 @@ import asyncio
 from dataclasses import replace
 from typing import NamedTuple
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.catalog.summaries import Summaries
 from pgo_collector.connections.drained_body import DrainBody
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import Keys
 from pgo_collector.http.layers import AccessLog, AnswerCancelled
 from pgo_collector.http.problems import install_error_handlers
 from pgo_collector.http.routing import Routes
@@ -75,14 +75,6 @@ from pgo_collector.workers.bulk import BulkProgress
 _KEPT_ANSWERS_BYTES = 8 << 20
 
 
-class Keys(NamedTuple):
-    """The keys files: keys that may submit, keys that may merge, and keys that may scrape metrics."""
-
-    submit: KeyFile
-    merge: KeyFile
-    metrics: KeyFile
-
-
 class OpenStore(NamedTuple):
     """An open store, and what works on it: commits of submits, tasks over blobs, programs, and bulk reads."""
 
@@ -112,7 +104,8 @@ class AppDependencies(NamedTuple):
 
 def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     """Return the application. It doesn't redirect a path with a trailing slash to one without."""
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app = Starlette()
+    app.router.redirect_slashes = False
 
     def include(routes: Routes) -> None:
         app.router.routes.extend(routes.routes)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from pgo_collector.http.keys import append_line, new_key
 from pgo_collector.settings import Settings
 from pgo_collector.submits.example import EXAMPLE
 from pgo_collector.submits.opened_files import SECONDS, OpenedFiles
@@ -36,14 +35,6 @@ curl -sS --fail-with-body -H "Authorization: Bearer $(head -n 1 {submit_keys})" 
 curl -sS --fail -H "Authorization: Bearer $(head -n 1 {merge_keys})" -o default.pgo {url}/v1/merge
 
 """
-
-
-def make_keys(settings: Settings) -> None:
-    """Make the keys files that are missing, if the settings say so. Raises KeysUnreadable."""
-    if settings.makes_keys:
-        for file in (settings.submit_auth_keys_file, settings.merge_auth_keys_file):
-            if not file.exists():
-                append_line(file, new_key())
 
 
 class Opening(Protocol):

@@ -11,9 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pgo_collector.errors import HeaderInvalid
 from pgo_collector.http.auth import context_of
-from pgo_collector.http.problems import error_answer
 from pgo_collector.model.root_path import is_in, parse_proxies, parse_root_path
-from pgo_collector.routes.protocols import DIALECTS
 from pgo_collector.settings import Settings
 
 HEADER = "X-Forwarded-Prefix"
@@ -41,6 +39,10 @@ class BelowRootPath:
             try:
                 root_path = self._root_path_of(Request(scope))
             except HeaderInvalid as error:
+                # Not before, since this module is imported before the server listens.
+                from pgo_collector.http.problems import error_answer  # noqa: PLC0415
+                from pgo_collector.routes.protocols import DIALECTS  # noqa: PLC0415
+
                 await error_answer(Request(scope), error, DIALECTS)(scope, receive, send)
                 return
             context_of(scope).root_path = root_path

@@ -1,4 +1,7 @@
-"""The server process: it opens everything in order, serves, and closes everything in reverse order."""
+"""The server process: it listens, then opens everything in order, serves, and closes in reverse order.
+
+What it opens is imported when it listens, so that `/healthz` and `/readyz` are answered first: see `opened`.
+"""
 
 from __future__ import annotations
 
@@ -7,211 +10,56 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from math import ceil, isfinite
+from importlib import import_module
+from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 import uvicorn
 import uvloop
 from pprof_merge import ENGINE
-from pprof_merge.heap import share_heap, trim_heap
-from sqlalchemy.exc import SQLAlchemyError
+from pprof_merge.heap import share_heap
 from starlette.types import ASGIApp
 
-from pgo_collector.background import BackgroundTasks
-from pgo_collector.catalog.database import Database
-from pgo_collector.catalog.stored_rows import made_nanos
-from pgo_collector.checks.catalog import stored_bytes
-from pgo_collector.checks.configuration import check_configuration
-from pgo_collector.checks.data_folder import check_disk
 from pgo_collector.connections.connection import Connection, State
 from pgo_collector.connections.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
-from pgo_collector.debuginfod.fetching import Fetching, NoFetching
-from pgo_collector.errors import CatalogInUse, CatalogUnreachable, CatalogUnreadable
-from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
-from pgo_collector.hooks.endpoint import Endpoint
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import KeyFile, Keys, append_line, new_key
 from pgo_collector.http.session_secret import made_session_secret, read_session_secret
-from pgo_collector.merges.kept import KeptMerges
-from pgo_collector.merges.rules_folder import RulesFolder
-from pgo_collector.merges.warming import Warming
-from pgo_collector.metrics.gauges import Gauges
-from pgo_collector.metrics.metrics import BUILDS_ASKED, DELIVERIES, OFF, REFUSED, TASKS, Metrics
-from pgo_collector.metrics.prometheus import PrometheusMetrics
-from pgo_collector.model.profile_types import CPU
-from pgo_collector.model.series import Series
-from pgo_collector.releases.folder import sweep_releases
-from pgo_collector.resources import HeapTrimming
-from pgo_collector.serve.app import AppDependencies, Keys, OpenStore, create_app
-from pgo_collector.serve.first_look import Opening, make_keys
+from pgo_collector.metrics.metrics import OFF, REFUSED, Metrics
 from pgo_collector.serve.listener import BACKLOG, Listener, address_of, grpc_listener, listen
 from pgo_collector.serve.root_path import BelowRootPath
 from pgo_collector.serve.start_gate import StartGate
-from pgo_collector.serve.traced import open_tracing
 from pgo_collector.settings import Settings
-from pgo_collector.starting.pgo_fleet_files import import_pgo_fleet_files
-from pgo_collector.starting.reconcile import Progress, Reconciliation
-from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.folder import DataFolder
-from pgo_collector.store.locks import Locks
-from pgo_collector.store.start_lines import StartLineTables
-from pgo_collector.store.store import Store, catalog_fails, claim_of, database_of, storage_of
-from pgo_collector.submits.commit import Commits
-from pgo_collector.submits.function_metrics import FunctionRulesFile, NoFunctionRules
-from pgo_collector.submits.opened_files import open_files
-from pgo_collector.traces.tracing import Tracing
-from pgo_collector.ui.sessions import SessionTokens
-from pgo_collector.upkeep.clock import TrustedClock
-from pgo_collector.upkeep.joining import Joining, NoJoining
-from pgo_collector.upkeep.upkeep import Upkeep
-from pgo_collector.workers.blob_tasks import BlobTasks
-from pgo_collector.workers.bulk import open_bulk
-from pgo_collector.workers.pool import Workers
-from pgo_collector.workers.process import WorkerBounds
+
+if TYPE_CHECKING:
+    from pgo_collector.serve.first_look import Opening
 
 # Time to decode and store bodies that have arrived, when the server stops.
 _GRACE_SECONDS = 15
 # Time for requests that are cancelled then. One may wait for a transaction that it has begun.
 _ENDING_SECONDS = 5
-# How often a collector tries to open a catalog that another one has to itself, besides the time of a try.
-_WAIT_SECONDS = 1.0
-# How long a sign-in to the pages lasts.
-_SESSION_SECONDS = 12 * 3600
-# How far after now a profile may say that it was taken; one that says more has the time at which it comes.
-_MOST_SECONDS_AHEAD = 300.0
-# How long the receiver of an event may take to answer, how long an event is tried, and how many may wait.
-_WEBHOOK_SECONDS, _WEBHOOK_DAYS, _WEBHOOK_EVENTS = 15.0, 3.0, 10_000
 _log = structlog.get_logger()
 
 
-def serve(settings: Settings, first: Opening) -> None:
-    """Serve until SIGTERM or SIGINT; `first` says what to show at the start.
+def serve(settings: Settings, first: Callable[[], Opening]) -> None:
+    """Serve until SIGTERM or SIGINT; `first` returns what to show at the start.
 
     Raises CannotStart, StorageFails and CatalogFails.
     """
     share_heap()
-    with _catalog_failures():
-        uvloop.run(_serve(settings, first))
+    uvloop.run(_serve(settings, first))
 
 
-def reindex(settings: Settings) -> int:
-    """Rebuild the catalog from the blobs, and return the number of live blobs.
-
-    Raises CannotStart, StorageFails and CatalogFails.
-    """
-    with _catalog_failures():
-        return uvloop.run(_reindex(settings))
-
-
-@contextmanager
-def _catalog_failures() -> Iterator[None]:
-    """Raise CatalogFails for an error of the catalog's database, which may be lost at any point."""
-    try:
-        yield
-    except SQLAlchemyError as error:
-        raise catalog_fails(error) from error
-
-
-@asynccontextmanager
-async def open_store(
-    settings: Settings,
-    folder: DataFolder,
-    metrics: Metrics = OFF,
-    progress: Progress | None = None,
-    made_before: int | None = None,
-) -> AsyncIterator[OpenStore]:
-    """Open the store of a locked data folder, and bring its catalog in line with the blobs on disk.
-
-    The catalog takes the place of the one that was `made_before`, in ns since 1970, if it was just cleared.
-    """
-    progress = progress or Progress()
-    storage = storage_of(settings)
-    bounds = WorkerBounds(
-        rows_bytes=(settings.rows_megabytes << 20) // settings.workers,
-        task_bytes=settings.worker_megabytes << 20,
-        task_seconds=settings.task_seconds,
-        pattern_seconds=settings.pattern_seconds,
-        body_seconds=settings.body_cpu_seconds,
-        waits_seconds=storage.longest_wait,
-    )
-    folder.ensure_temp_folder()
-    async with (
-        Workers(
-            settings.workers,
-            bounds,
-            folder.rows,
-            lambda task, seconds: metrics.observe(TASKS, seconds, task),
-        ) as workers,
-        open_bulk(settings, workers, folder.new_part) as bulk,
-    ):
-        # Not before: the fork server must not begin with the threads of a client of an object store.
-        await asyncio.to_thread(storage.verify)
-        announcers = (announce,) if settings.webhook_url else ()
-        database = database_of(settings)
-        await _open(database, settings, progress)
-        claim = claim_of(settings, folder, storage, database)
-        with Store(folder, database, storage, claim) as store:
-            progress.begin("making sure that no other catalog counts the profiles")
-            await claim.take(await asyncio.to_thread(store.catalog.made_nanos), made_before)
-            await asyncio.to_thread(folder.sweep)
-            if database.is_alone:
-                await Reconciliation(store, bulk, announcers, progress).run()
-                await asyncio.to_thread(sweep_releases, storage)
-                await asyncio.to_thread(database.share)
-            # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
-            # no catalog.
-            trim_heap()
-            commits = Commits(
-                store,
-                *announcers,
-                most_ahead=_MOST_SECONDS_AHEAD,
-                keep_days=settings.keep_days,
-            )
-            await import_pgo_fleet_files(store, commits, workers, Series(settings.default_service, CPU))
-            binaries = Binaries(store, workers, settings)
-            tasks = BlobTasks(workers, bulk, store.catalog, binaries.symbols)
-            yield OpenStore(store, commits, tasks, binaries, bulk.progress)
-
-
-async def _open(database: Database, settings: Settings, progress: Progress) -> None:
-    """Open the catalog's database; wait while it is down, or a collector that may share it has it to itself.
-
-    Each reason is logged once in a row. Raises CatalogUnreadable.
-    """
-    told: CatalogUnreadable | None = None
-    while True:
-        try:
-            return await asyncio.to_thread(database.open)
-        except CatalogUnreachable as error:
-            waiting: CatalogUnreadable = error
-            progress.begin("waiting for the catalog, which can't be reached", is_stuck=True)
-        except CatalogInUse as error:
-            if not settings.is_shared:
-                raise
-            waiting = error
-            progress.begin("waiting for the collector that compares the stored profiles with the catalog")
-        if str(waiting) != str(told):
-            _log.warning("waiting for catalog", reason=str(waiting))
-        told = waiting
-        await asyncio.sleep(_WAIT_SECONDS)
-
-
-async def _serve(settings: Settings, first: Opening) -> None:
+async def _serve(settings: Settings, first: Callable[[], Opening]) -> None:
     """Listen, then open the store, then let requests through to it, until a signal comes."""
-    endpoint = _endpoint(settings)
-    clock = TrustedClock()
-    with (
-        DataFolder(settings.directory) as folder,
-        closing(open_tracing(settings, folder.path, clock.is_trusted)) as tracing,
-        listen(settings.bind_address) as listener,
-    ):
-        keys = _keys(settings)
-        secret = _session_secret(settings, folder)
-        tokens = SessionTokens(keys.merge, secret, _SESSION_SECONDS)
-        gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
+    with DataFolder(settings.directory) as folder, listen(settings.bind_address) as listener:
+        keys, secret = _keys(settings), _session_secret(settings, folder)
+        gate, metrics = StartGate(), _metrics(settings)
         descriptors = raise_descriptor_limit() - (settings.grpc_connections if settings.grpc_address else 0)
         limits = ConnectionLimits.of(settings, descriptors, BACKLOG)
         connections = ConnectionPool(limits, partial(metrics.count, REFUSED))
@@ -220,21 +68,38 @@ async def _serve(settings: Settings, first: Opening) -> None:
         calls = grpc_listener(gate, settings, connections.turns)
         server = _Server(_server_config(gate, settings), connections, calls, stopping)
         serving = asyncio.create_task(server.serve([listener]))
-        app = _opened_app(
-            settings,
-            folder,
-            keys,
-            tokens,
-            endpoint=endpoint,
-            clock=clock,
-            metrics=metrics,
-            tracing=tracing,
-            progress=gate.progress,
-            stopping=stopping,
-            first=first,
-        )
-        greet = partial(first.print, settings, f"http://{address_of(listener)}", tokens)
-        working = asyncio.create_task(_run_app(app, gate, server, serving, settings, greet=greet))
+
+        async def work() -> None:
+            """Open the application, and pass requests to it until the server has stopped."""
+            # In a thread, and not when this process starts: it takes half of the CPU time of a start.
+            await asyncio.to_thread(import_module, "pgo_collector.serve.opened")
+            from pgo_collector.serve.opened import log_findings, opened_app  # noqa: PLC0415 - see above
+
+            gc.freeze()
+            gc.enable()
+            opening = first()
+            async with opened_app(
+                settings,
+                folder,
+                keys,
+                secret,
+                metrics=metrics,
+                progress=gate.progress,
+                stopping=stopping,
+                first=opening,
+            ) as (app, tokens):
+                # Modules and routes live as long as the process; no collection need walk them, nor its end.
+                gc.freeze()
+                gate.open(app)
+                # New connections needn't pass the gate.
+                server.config.loaded_app = BelowRootPath.around(app, settings)
+                opening.print(settings, f"http://{address_of(listener)}", tokens)
+                _log.info("serving")
+                checking = asyncio.create_task(asyncio.to_thread(log_findings, settings))
+                await asyncio.wait({serving})
+                await asyncio.wait({checking})
+
+        working = asyncio.create_task(work())
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
         if not gate.is_open:  # it stops before it is ready, or can't start
             working.cancel()
@@ -246,115 +111,12 @@ async def _serve(settings: Settings, first: Opening) -> None:
             working.result()
 
 
-async def _run_app(
-    opened: AbstractAsyncContextManager[ASGIApp],
-    gate: StartGate,
-    server: uvicorn.Server,
-    serving: asyncio.Task[None],
-    settings: Settings,
-    *,
-    greet: Callable[[], None],
-) -> None:
-    """Open the application, and pass requests to it until the server has stopped. Raises CannotStart."""
-    async with opened as app:
-        # Modules and routes live as long as the process; no collection need walk them, nor its end.
-        gc.freeze()
-        gate.open(app)
-        # New connections needn't pass the gate.
-        server.config.loaded_app = BelowRootPath.around(app, settings)
-        greet()
-        _log.info("serving")
-        checking = asyncio.create_task(asyncio.to_thread(_log_findings, settings))
-        await asyncio.wait({serving})
-        await asyncio.wait({checking})
-
-
-def _log_findings(settings: Settings) -> None:
-    """Log what `pgo-collector check` would find wrong with the configuration and the disk."""
-    with closing(database_of(settings)) as database:
-        sizes = stored_bytes(database)
-    for finding in (*check_configuration(settings), check_disk(settings, sizes)):
-        if finding.state != "ok":
-            _log.warning("check found", **finding._asdict())
-
-
-@asynccontextmanager
-async def _opened_app(
-    settings: Settings,
-    folder: DataFolder,
-    keys: Keys,
-    tokens: SessionTokens,
-    *,
-    endpoint: Endpoint | None,
-    clock: TrustedClock,
-    metrics: Metrics,
-    tracing: Tracing,
-    progress: Progress,
-    stopping: asyncio.Event,
-    first: Opening,
-) -> AsyncIterator[ASGIApp]:
-    """Open the application over a store, with its background tasks. Raises CannotStart."""
-    async with (
-        open_store(settings, folder, metrics, progress) as opened,
-        open_files(folder, opened.tasks, settings.limits, first.file_seconds) as files,
-    ):
-        await first.open(files)
-        store, tasks = opened.store, opened.tasks
-        await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
-        kept_merges = await asyncio.to_thread(KeptMerges, folder.merged, settings.merges_kept)
-        locks = Locks(store.catalog.database.leases)
-        warming, start_lines = Warming(store, tasks), StartLineTables(store, tasks.workers, settings)
-        upkeep = Upkeep(store, tasks, locks, settings, clock, binaries=opened.binaries, tracing=tracing)
-        background = BackgroundTasks(
-            {
-                "submit keys": keys.submit,
-                "merge keys": keys.merge,
-                "metrics keys": keys.metrics,
-                "trace keys": tracing,
-                "function rules": await asyncio.to_thread(_function_rules, settings, opened.commits),
-                "warming": warming,
-                "upkeep": upkeep,
-                "joining": _joining(locks, start_lines, settings, tracing),
-                "debuginfod": _fetching(opened, locks, settings, metrics, tracing),
-                "claim": store.claim,
-                "heap": HeapTrimming(),
-                "opened files": files,
-                "webhook": _deliveries(endpoint, store, locks, clock, metrics=metrics, tracing=tracing),
-            }
-        )
-        gauges = Gauges(
-            store,
-            workers=tasks.workers,
-            bulk=opened.bulk_progress,
-            warming=warming,
-            upkeep=upkeep,
-            background=background,
-            clocks=opened.commits.clocks,
-            functions=opened.commits.functions,
-            tracing=tracing,
-        )
-        metrics.register_gauges(gauges)
-        dependencies = AppDependencies(
-            opened,
-            kept_merges,
-            start_lines,
-            locks,
-            warming,
-            background,
-            keys,
-            tokens,
-            files,
-            stopping,
-            metrics,
-            tracing,
-        )
-        async with background.running():
-            yield create_app(settings, dependencies)
-
-
 def _keys(settings: Settings) -> Keys:
-    """Return the keys of the files. Raises KeysUnreadable and KeyMalformed."""
-    make_keys(settings)
+    """Return the keys of the files, some of which may be made now. Raises KeysUnreadable and KeyMalformed."""
+    if settings.makes_keys:
+        for file in (settings.submit_auth_keys_file, settings.merge_auth_keys_file):
+            if not file.exists():
+                append_line(file, new_key())
     keys = Keys(
         submit=KeyFile(settings.submit_auth_keys_file, "submit"),
         merge=KeyFile(settings.merge_auth_keys_file, "merge"),
@@ -371,6 +133,14 @@ def _session_secret(settings: Settings, folder: DataFolder) -> bytes:
     return read_session_secret(settings.session_secret_file)
 
 
+def _metrics(settings: Settings) -> Metrics:
+    if not settings.has_metrics:
+        return OFF
+    from pgo_collector.metrics.prometheus import PrometheusMetrics  # noqa: PLC0415 - others start without
+
+    return PrometheusMetrics()
+
+
 def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         BelowRootPath.around(app, settings),
@@ -383,86 +153,6 @@ def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         proxy_headers=False,  # no route uses the client's address or scheme from a proxy
         backlog=BACKLOG,
         timeout_graceful_shutdown=ceil(settings.body_timeout) + _GRACE_SECONDS,
-    )
-
-
-async def _reindex(settings: Settings) -> int:
-    with DataFolder(settings.directory) as folder:
-        folder.drop_caches()
-        database = database_of(settings)
-        made_before = _made_nanos(database)
-        database.clear()
-        async with open_store(settings, folder, made_before=made_before) as opened:
-            with opened.store.catalog.rows() as rows:
-                return sum(row.live for row in rows)
-
-
-def _made_nanos(database: Database) -> int | None:
-    """Return when a catalog was made, in ns since 1970; None if it can't be read."""
-    try:
-        with database.looking() as connection:
-            return made_nanos(connection)
-    except SQLAlchemyError:
-        return None
-
-
-def _endpoint(settings: Settings) -> Endpoint | None:
-    """Return the endpoint of events, None if there is no webhook. Raises SecretUnusable."""
-    if settings.webhook_url is None:
-        return None
-    return Endpoint(str(settings.webhook_url), settings.webhook_secret_file, _WEBHOOK_SECONDS)
-
-
-def _function_rules(settings: Settings, commits: Commits) -> FunctionRulesFile | NoFunctionRules:
-    if settings.function_metrics_file is None or not settings.has_metrics:
-        return NoFunctionRules()
-    return FunctionRulesFile(settings.function_metrics_file, commits.functions)
-
-
-def _joining(
-    locks: Locks, tables: StartLineTables, settings: Settings, tracing: Tracing
-) -> Joining | NoJoining:
-    if not isfinite(settings.join_seconds):
-        return NoJoining()
-    return Joining(tables, locks, settings.join_seconds, tracing)
-
-
-def _fetching(
-    opened: OpenStore, locks: Locks, settings: Settings, metrics: Metrics, tracing: Tracing
-) -> Fetching | NoFetching:
-    if not settings.servers_of_debuginfod:
-        return NoFetching()
-    return Fetching(
-        opened.store,
-        opened.tasks,
-        opened.binaries,
-        locks,
-        settings,
-        observe=lambda outcome: metrics.count(BUILDS_ASKED, outcome),
-        tracing=tracing,
-    )
-
-
-def _deliveries(
-    endpoint: Endpoint | None,
-    store: Store,
-    locks: Locks,
-    clock: TrustedClock,
-    *,
-    metrics: Metrics,
-    tracing: Tracing,
-) -> Deliveries | NoDeliveries:
-    if endpoint is None:
-        return NoDeliveries()
-    return Deliveries(
-        store,
-        locks,
-        endpoint,
-        max_days=_WEBHOOK_DAYS,
-        max_events=_WEBHOOK_EVENTS,
-        is_trusted=clock.is_trusted,
-        observe=lambda outcome, count: metrics.count(DELIVERIES, outcome, amount=count),
-        tracing=tracing,
     )
 
 

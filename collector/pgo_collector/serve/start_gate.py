@@ -10,10 +10,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pgo_collector.errors import NotReady
-from pgo_collector.http.problems import error_answer
-from pgo_collector.routes.monitoring import ready_answer
-from pgo_collector.routes.protocols import DIALECTS
-from pgo_collector.starting.reconcile import Progress
+from pgo_collector.http.first_answers import ready_answer
+from pgo_collector.starting.progress import Progress
 
 # How long a request waits. Most starts take less, and a client without retries would lose its submit.
 _WAIT_SECONDS = 20.0
@@ -68,5 +66,9 @@ class StartGate:
                 await self._is_decided.wait()
         if self._app is not None:
             return None
+        # Not before, since this module is imported before the server listens.
+        from pgo_collector.http.problems import error_answer  # noqa: PLC0415
+        from pgo_collector.routes.protocols import DIALECTS  # noqa: PLC0415
+
         error = NotReady(f"the server is not ready yet: {self.progress}")
         return error_answer(Request(scope), error, DIALECTS)

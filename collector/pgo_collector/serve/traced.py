@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import Scope
 
 from pgo_collector.errors import TracingUnavailable
@@ -65,7 +65,7 @@ def _exporter(url: str) -> Write:
     return OtlpExporter(url).write
 
 
-def describer(app: FastAPI) -> Describe:
+def describer(app: Starlette) -> Describe:
     """Return a function that says what a request of `app` was, without the values in its query."""
     templates = route_templates(app)
 

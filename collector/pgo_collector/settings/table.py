@@ -59,7 +59,13 @@ def _is_open(above: Above) -> bool:
 class Table(BaseModel):
     """The table. A setting's environment variable is `PGOF_` and its name in upper case."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        validate_default=True,
+        defer_build=True,  # nobody validates by this class, but by `Settings`
+    )
 
     bind_address: Address = Field(
         default="127.0.0.1:8080",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import structlog
 
@@ -21,6 +20,7 @@ from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import BlobName
 from pgo_collector.model.times import END_OF_1970
 from pgo_collector.starting.disk_diff import Differences, find_differences
+from pgo_collector.starting.progress import Progress
 from pgo_collector.store.folder import log_unknown_file
 from pgo_collector.store.store import Store
 from pgo_collector.submits.commit import UndatedTimes
@@ -30,30 +30,6 @@ from pgo_collector.workers.bulk import Bulk
 _BATCH = 64
 _TRANSACTION = 2048
 _log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class Progress:
-    """The progress of a start: its present step, and how many of a total are done; the total is 0 if unknown.
-
-    It is stuck while it waits for what may be away for long. Other threads may read it at any time.
-    """
-
-    step: str = "opening the catalog"
-    done: int = 0
-    total: int = 0
-    is_stuck: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.step}: {self.done:,} of {self.total:,}" if self.total else self.step
-
-    def begin(self, step: str, total: int = 0, *, is_stuck: bool = False) -> None:
-        """Begin the next step."""
-        self.step, self.done, self.total, self.is_stuck = step, 0, total, is_stuck
-
-    def advance(self, count: int = 1) -> None:
-        """Count this number as done."""
-        self.done += count
 
 
 class Reconciliation:

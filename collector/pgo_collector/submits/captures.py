@@ -7,9 +7,8 @@ import ssl
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import httpx
 from starlette.requests import Request
 
 from pgo_collector.errors import (
@@ -22,9 +21,15 @@ from pgo_collector.errors import (
     SettingsInvalid,
 )
 from pgo_collector.model.capture_targets import CaptureTarget
+from pgo_collector.on_first_use import OnFirstUse
 from pgo_collector.settings import Settings
 from pgo_collector.submits.submits import Submits
 from pgo_collector.traces.spans import span
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = OnFirstUse("httpx")
 
 # This many bytes of an answer that isn't a profile are shown: agents say there what is wrong.
 _MOST_SHOWN = 400

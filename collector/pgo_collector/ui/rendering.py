@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 from collections.abc import Mapping
+from functools import cached_property
 from hashlib import blake2b
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pprof_merge.analysis import function_in
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -26,6 +26,9 @@ from pgo_collector.ui import amounts
 from pgo_collector.ui.links import link_of_name, site_of
 from pgo_collector.workers.bulk import BulkProgress
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 _FILTERS = (
     amounts.amount, amounts.nanos, amounts.size, amounts.count, amounts.percent, amounts.points,
     amounts.direction, amounts.age, amounts.day, amounts.cut, amounts.short, format_time, function_in,
@@ -33,10 +36,18 @@ _FILTERS = (
 
 
 class Rendering:
-    """The templates, ready to render. Each page tells signed-in visitors of the `bulk` read that goes on."""
+    """The templates, which are read for the first page. Each page tells signed-in visitors of the `bulk` read
+    that goes on.
+    """
 
     def __init__(self, bulk: BulkProgress) -> None:
-        self._templates = Environment(
+        self._bulk = bulk
+
+    @cached_property
+    def _templates(self) -> Environment:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - for the first page
+
+        templates = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"),
             autoescape=True,
             undefined=StrictUndefined,
@@ -44,11 +55,12 @@ class Rendering:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._templates.filters.update({filter_.__name__: filter_ for filter_ in _FILTERS})
-        self._templates.globals["assets"] = version_of_assets()
-        self._templates.globals["link_of_name"] = link_of_name
-        self._templates.globals["nothing_in"] = amounts.nothing_in
-        self._templates.globals["bulk"] = bulk
+        templates.filters.update({filter_.__name__: filter_ for filter_ in _FILTERS})
+        templates.globals["assets"] = version_of_assets()
+        templates.globals["link_of_name"] = link_of_name
+        templates.globals["nothing_in"] = amounts.nothing_in
+        templates.globals["bulk"] = self._bulk
+        return templates
 
     async def page(
         self,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from fastapi import FastAPI
 from pprof_merge import ProfileError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
@@ -56,7 +56,7 @@ _PAGES = (
 _PAGES_OF_FILES = (flame_routes, top_routes, diff_routes, function_routes, merge_routes)
 
 
-def mount_site(app: FastAPI, sources: Sources, of_files: Sources) -> None:
+def mount_site(app: Starlette, sources: Sources, of_files: Sources) -> None:
     """Serve the site below /ui; /ui itself redirects to it, and so does / if a browser asks.
 
     The pages of opened files have the sources `of_files`.
@@ -78,7 +78,8 @@ async def _redirect_to_site(request: Request) -> Response:
 
 def _site(sources: Sources, of_files: Sources) -> ASGIApp:
     """Return the application: the pages, their files, and speedscope if it was built."""
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app = Starlette()
+    app.router.redirect_slashes = False
     visitors = visitor_routes(sources.sessions, sources.throttle, sources.rendering)
     for each in (visitors, *(page(sources) for page in _PAGES)):
         app.router.routes.extend(each.routes)

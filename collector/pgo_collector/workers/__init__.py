@@ -1,7 +1,8 @@
 """Workers: the processes that run the engine, and how the server calls them.
 
 Start with `pool.Workers`: `Workers.run` calls a function in any worker, `Workers.run_for` in the one that has
-the rows of a service and type. A `process` runs one task at a time and answers over a `channel`. `blob_tasks`
+the rows of a service and type. A `process` runs one task at a time and answers over a `channel`; the
+`fork_server` forks it. `blob_tasks`
 runs tasks over stored blobs in the worker that has their rows.
 
 Very many blobs are read through the seam `bulk.Bulk`: by this server's own workers, or on a Dask cluster

@@ -1,8 +1,9 @@
 """The channel to a worker process: tasks go to it, and what they return or raise comes back.
 
 A message is its length and a pickle; an answer's length is followed by whether it is the last one of this
-process. A task for a traced request says so, and its answer has the spans of what it did. The event loop
-reads its end of the socket itself, so that no thread has to wake up between a request and its answer.
+process, and how many bytes its rows take then. A task for a traced request says so, and its answer has the
+spans of what it did. The event loop reads its end of the socket itself, so that no thread has to wake up
+between a request and its answer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import socket
 import struct
 import traceback
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
@@ -20,7 +22,7 @@ from pgo_collector.errors import TaskOutOfMemory
 from pgo_collector.traces.spans import Fields, adopt, recorded_here
 
 _TASK = struct.Struct("=Q")
-_ANSWER = struct.Struct("=Q?")
+_ANSWER = struct.Struct("=Q?Q")
 
 
 class ChannelLost(Exception):
@@ -30,11 +32,12 @@ class ChannelLost(Exception):
 class Channel(asyncio.Protocol):
     """The event loop's end of the channel. Tasks are answered in the order in which they were sent.
 
-    It `is_lost` when the process has ended or is about to, and `is_ending` if it said so with its last
-    answer.
+    The process has rows of `rows_bytes`, as of its last answer. The channel `is_lost` when the process has
+    ended or is about to, and `is_ending` if it said so with its last answer.
     """
 
     def __init__(self) -> None:
+        self.rows_bytes = 0
         self.is_lost = self.is_ending = False
         self._waiting: deque[asyncio.Future[bytes]] = deque()
         self._received = bytearray()
@@ -47,12 +50,13 @@ class Channel(asyncio.Protocol):
         """Settle the futures of complete answers, unless they were cancelled; see asyncio.Protocol."""
         self._received += data
         while len(self._received) >= _ANSWER.size:
-            length, is_last = _ANSWER.unpack_from(self._received)
+            length, is_last, rows_bytes = _ANSWER.unpack_from(self._received)
             end = _ANSWER.size + length
             if len(self._received) < end:
                 return
             answer = bytes(memoryview(self._received)[_ANSWER.size : end])
             del self._received[:end]
+            self.rows_bytes = rows_bytes
             if is_last:
                 self.is_lost = self.is_ending = True
             future = self._waiting.popleft()
@@ -86,16 +90,16 @@ class _Answer(NamedTuple):
     is_last: bool
 
 
-def serve_tasks(end: socket.socket, memory_bytes: int) -> None:
+def serve_tasks(end: socket.socket, memory_bytes: int, rows_bytes: Callable[[], int]) -> None:
     """Run tasks at the worker's end, until the other end is closed or a task runs out of memory.
 
     After running out of memory the process ends, since what it has in memory may be inconsistent.
-    `memory_bytes` is the memory that a task may use, for the message.
+    `memory_bytes` is the memory that a task may use, for the message; `rows_bytes` returns that of the rows.
     """
     with end, end.makefile("rb") as tasks, suppress(ConnectionError):
         while len(length := tasks.read(_TASK.size)) == _TASK.size:
             answer = _answer(tasks, _TASK.unpack(length)[0], memory_bytes)
-            end.sendall(_ANSWER.pack(len(answer.pickled), answer.is_last))
+            end.sendall(_ANSWER.pack(len(answer.pickled), answer.is_last, rows_bytes()))
             end.sendall(answer.pickled)
             if answer.is_last:
                 return

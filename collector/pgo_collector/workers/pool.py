@@ -14,8 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from ctypes import c_int64
-from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 from typing import Literal, ParamSpec, Self, TypeVar, cast, get_args
 from zlib import crc32
@@ -35,6 +33,7 @@ from pgo_collector.errors import (
 from pgo_collector.resources import oom_kills
 from pgo_collector.traces.spans import carried, span
 from pgo_collector.workers.channel import ChannelLost, unpack_answer
+from pgo_collector.workers.fork_server import UNKNOWN
 from pgo_collector.workers.process import WATCH_SECONDS, Process, WorkerBounds
 
 P = ParamSpec("P")
@@ -51,9 +50,8 @@ _ATTEMPTS = 3
 # How long a task goes on whose caller has gone. Most end in that time, and a new process would have to read
 # its rows again.
 _ABANDONED_SECONDS = 2.0
-# Exit codes after a SIGTERM, which is often sent to all processes of the server. If the fork server has ended
-# before the process, the code is unknown, and multiprocessing says 255.
-_TERMINATED = {-signal.SIGTERM, 255}
+# Exit codes after a SIGTERM, which is often sent to all processes of the server, also to the fork server.
+_TERMINATED = {-signal.SIGTERM, UNKNOWN}
 # Answers larger than this, such as a query's result, are unpickled in a thread.
 _SMALL_BYTES = 64 << 10
 _log = structlog.get_logger()
@@ -105,7 +103,7 @@ class Workers:
     @property
     def rows_bytes(self) -> int:
         """Return the bytes of memory that the rows of all workers take, as of the last task of each."""
-        return sum(worker.rows_used.value for worker in self._workers)
+        return sum(worker.rows_bytes for worker in self._workers)
 
     async def ping(self) -> None:
         """Wait until every idle worker has answered; one that has died or hangs is replaced before.
@@ -149,7 +147,6 @@ class _Worker:
     def __init__(
         self, bounds: WorkerBounds, rows_folder: Path, observe: Observer, replaced: Counter[Replacement]
     ) -> None:
-        self.rows_used = RawValue(c_int64)
         self._bounds = bounds
         self._rows_folder = rows_folder
         self._observe = observe
@@ -164,6 +161,10 @@ class _Worker:
     @property
     def oldest_task_seconds(self) -> float:
         return time.monotonic() - next(iter(self.asked.values())) if self.asked else 0.0
+
+    @property
+    def rows_bytes(self) -> int:
+        return self._process.channel.rows_bytes if self._process is not None else 0
 
     async def run(self, name: str, task: bytes) -> object:
         """Have the process run a task, a pickle as `serve_tasks` reads it; return what it returns."""
@@ -270,10 +271,9 @@ class _Worker:
             else:
                 with suppress(TaskOutOfMemory):  # this task hasn't begun, so it didn't take the memory
                     await self._died(process, name)
-        self.rows_used.value = 0
         self._oom_kills = await asyncio.to_thread(oom_kills)
         with span("workers", "start process"):
-            self._process = await Process.start(self._bounds, self._rows_folder, self.rows_used)
+            self._process = await Process.start(self._bounds, self._rows_folder)
         return self._process
 
     async def _died(self, process: Process, name: str) -> None:
@@ -307,4 +307,4 @@ class _Hangs(Exception):
 
 
 def start() -> None:
-    """Do nothing, in a worker: the first task starts the fork server, later ones show that a worker runs."""
+    """Do nothing, in a worker: the first task shows that one can be started, later ones that it runs."""

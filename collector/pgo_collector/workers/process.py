@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import multiprocessing
 import os
 import resource
 import signal
 import socket
-import threading
 from contextlib import suppress
-from ctypes import c_int64
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -24,6 +20,7 @@ from pgo_collector.engine.validation import BODY_TIME
 from pgo_collector.model.name_patterns import PATTERN_TIME
 from pgo_collector.resources import ProcessStatus, limit_data, prefer_oom_kill, process_status
 from pgo_collector.workers.channel import Channel, serve_tasks
+from pgo_collector.workers.fork_server import FORK_SERVER, Child
 
 # The pause between two looks at a process with a task.
 WATCH_SECONDS = 0.5
@@ -52,47 +49,33 @@ class WorkerBounds(NamedTuple):
 
 
 class Process:
-    """A worker process. The fork server starts it in milliseconds: it has the engine loaded, and, unlike this
-    process, no threads.
-    """
+    """A worker process."""
 
-    def __init__(
-        self, process: multiprocessing.process.BaseProcess, channel: Channel, waits_seconds: float
-    ) -> None:
-        self._process = process
+    def __init__(self, child: Child, channel: Channel, waits_seconds: float) -> None:
+        self._child = child
         self._waits_seconds = waits_seconds
         self.channel = channel
 
     @classmethod
-    async def start(cls, bounds: WorkerBounds, rows_folder: Path, rows_used: c_int64) -> Self:
-        """Start a process that keeps rows in a folder and writes to `rows_used` how many bytes they take.
-
-        Raises OSError or EOFError.
-        """
-        # The workers share the cores out; threads of the libraries would only compete with them.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])
+    async def start(cls, bounds: WorkerBounds, rows_folder: Path) -> Self:
+        """Start a process that keeps rows in a folder. Raises OSError or EOFError."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                process = context.Process(
-                    target=_work, args=(theirs, bounds, rows_folder, rows_used), daemon=True
-                )
-                await _start(process)
+                child = await _fork(theirs, bounds, rows_folder)
             except BaseException:
                 ours.close()
                 raise
         _, channel = await asyncio.get_running_loop().create_unix_connection(Channel, sock=ours)
-        return cls(process, channel, bounds.waits_seconds)
+        return cls(child, channel, bounds.waits_seconds)
 
     async def watch(self) -> Watch:
         """Return a watch over it, to be asked regularly while it has a task."""
-        return await Watch.over(self._process.pid or 0, self._waits_seconds)
+        return await Watch.over(self._child.pid, self._waits_seconds)
 
     def kill(self) -> None:
         """Kill it at once, whatever it does."""
-        self._process.kill()
+        self._child.kill()
 
     async def join(self) -> int | None:
         """Tell the process to end after its tasks, wait until it has ended, and return its exit code.
@@ -102,13 +85,10 @@ class Process:
         """
         self.channel.close()
         for _ in range(2):
-            await asyncio.to_thread(self._process.join, _END_SECONDS)
-            if self._process.exitcode is not None:
+            code = await asyncio.to_thread(self._child.wait, _END_SECONDS)
+            if code is not None:
                 break
-            self._process.kill()
-        code = self._process.exitcode
-        if code is not None:
-            self._process.close()
+            self._child.kill()
         return code
 
 
@@ -142,47 +122,37 @@ class Watch:
         return self._stopped >= _STOPPED_SECONDS or self._idle >= self._idle_seconds
 
 
-async def _start(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a process; replace a fork server that hangs. Raises OSError or EOFError."""
-    starting = asyncio.create_task(asyncio.to_thread(process.start))
-    watch = None
-    while not (await asyncio.wait([starting], timeout=WATCH_SECONDS))[0]:
-        # The process id of the fork server has no public name.
-        pid = getattr(forkserver, "_forkserver")._forkserver_pid  # noqa: B009, SLF001
-        if pid is None:
+async def _fork(end: socket.socket, bounds: WorkerBounds, rows_folder: Path) -> Child:
+    """Fork a process; replace a fork server that hangs. Raises OSError or EOFError."""
+
+    def begin() -> asyncio.Task[Child]:
+        return asyncio.create_task(asyncio.to_thread(FORK_SERVER.fork, _work, end, bounds, rows_folder))
+
+    forking, watch = begin(), None
+    while not (await asyncio.wait([forking], timeout=WATCH_SECONDS))[0]:
+        if (pid := FORK_SERVER.pid) is None:
             continue
         watch = watch or await Watch.over(pid)
         if await watch.hangs(WATCH_SECONDS):
             _log.error("fork server hung")
             os.kill(pid, signal.SIGKILL)
             with suppress(OSError, EOFError):
-                await starting
-            # Until it has ended, multiprocessing takes it for one that runs.
-            with suppress(ChildProcessError):
-                await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-            starting, watch = asyncio.create_task(asyncio.to_thread(process.start)), None
-    await starting
+                await forking
+            forking, watch = begin(), None
+    return await forking
 
 
-def _work(end: socket.socket, bounds: WorkerBounds, rows_folder: Path, rows_used: c_int64) -> None:
-    """Run tasks until the server closes the channel or ends. Ctrl-C is ignored: the server handles it."""
+def _work(end: socket.socket, bounds: WorkerBounds, rows_folder: Path) -> None:
+    """Run tasks until the server closes the channel. Ctrl-C is ignored: the server handles it."""
     keep_heap()
     gc.freeze()  # what the fork server has loaded stays shared with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # There may be thousands of mapped files of rows, which all stay open.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    ROW_CACHE.most_bytes, ROW_CACHE.folder, ROW_CACHE.used_bytes = bounds.rows_bytes, rows_folder, rows_used
+    ROW_CACHE.most_bytes, ROW_CACHE.folder = bounds.rows_bytes, rows_folder
     PATTERN_TIME.seconds = bounds.pattern_seconds
     BODY_TIME.bound(bounds.body_seconds)
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     prefer_oom_kill()
     limit_data(bounds.rows_bytes + bounds.task_bytes)
-    serve_tasks(end, bounds.task_bytes)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
+    serve_tasks(end, bounds.task_bytes, lambda: ROW_CACHE.used_bytes)

@@ -11,14 +11,14 @@ from blockbuster import blockbuster_ctx
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.hooks.deliveries import Deliveries
 from pgo_collector.hooks.endpoint import Endpoint
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import KeyFile, Keys
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metrics import DELIVERIES
 from pgo_collector.metrics.prometheus import PrometheusMetrics
-from pgo_collector.serve.app import AppDependencies, Keys, create_app
-from pgo_collector.serve.server import open_store
+from pgo_collector.serve.app import AppDependencies, create_app
+from pgo_collector.serve.opened import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.locks import Locks

@@ -19,14 +19,14 @@ from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.symbols import NO_SYMBOLS
 from pgo_collector.engine.tasks import Unreadable, drop_rows
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import KeyFile, Keys
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.warming import Warming
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import Selection
-from pgo_collector.serve.app import AppDependencies, Keys, create_app
-from pgo_collector.serve.server import open_store
+from pgo_collector.serve.app import AppDependencies, create_app
+from pgo_collector.serve.opened import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.garbage import collect_garbage, delete_live

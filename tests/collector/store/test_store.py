@@ -31,7 +31,7 @@ from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import EXACT, Coarse, Selection
 from pgo_collector.model.series import BlobName, Identity, Series
 from pgo_collector.serve.app import OpenStore
-from pgo_collector.serve.server import open_store
+from pgo_collector.serve.opened import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.garbage import delete_retired

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pgo_collector.errors import FileRefused, FilesFull, NoSuchFile, PushInvalid
 from pgo_collector.model.selection import Selection
-from pgo_collector.serve.server import open_store
+from pgo_collector.serve.opened import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.submits import opened_files
