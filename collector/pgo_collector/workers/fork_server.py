@@ -6,6 +6,7 @@ it when it starts. One that takes the place of another is a new interpreter: the
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import pickle
@@ -133,6 +134,7 @@ class ForkServer:
         with theirs:
             self.pid = start(theirs.fileno(), self._alive[0])
         self._orders = ours
+        atexit.register(ours.close)  # of a process that doesn't end it, such as a test's
         return ours
 
     def _forget(self) -> int:
