@@ -278,6 +278,13 @@ class Server:
         """Return the ids of the processes that the server and its children have started."""
         return descendants(self.process.pid)
 
+    def wait_until_read_ahead(self) -> None:
+        """Wait until workers have read all stored profiles that came before now."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (rows := self.client.get("/readyz").json()["rows"])["behind"]:
+            assert time.monotonic() < deadline, f"they aren't read: {rows}"
+            time.sleep(0.02)
+
     def blobs(self, suffix: str = ".pb.gz") -> list[Path]:
         """Return the stored blobs, or objects whose names end like this, sorted."""
         return [*self.storages.blobs(self.data, suffix)]

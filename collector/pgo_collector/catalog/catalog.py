@@ -121,6 +121,9 @@ class Catalog:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        # The services and types that this process has changed blobs of, until `Warming` takes them from here.
+        # A dict, whose single operations need no lock.
+        self.changed: dict[Owner, None] = {}
         self._fingerprints = FingerprintCache()
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
@@ -148,6 +151,7 @@ class Catalog:
                     there.add("catalog", "COMMIT", done)
         finally:
             changes.noted(changed)
+            self.changed.update(dict.fromkeys(changed))
 
     def submitted(self, service: str, day: int) -> int | None:
         """Return how many profiles of a service were stored on a day, in days since 1970; None if unknown."""
@@ -175,6 +179,13 @@ class Catalog:
         """Return the blobs with these ids."""
         with self.database.reading() as connection:
             return [blob for batch in _batches(ids) for blob in read_blobs(connection, BLOBS.c.id.in_(batch))]
+
+    def live_after(self, owner: Owner, id_: int, limit: int) -> list[Blob]:
+        """Return the first live blobs of a service and type whose ids are larger than this one, by id."""
+        service, type_ = owner
+        where = BLOBS.c.live & (BLOBS.c.id > id_) & (SERIES.c.service == service) & (SERIES.c.type == type_)
+        with self.database.reading() as connection:
+            return [*read_blobs(connection, where, BLOBS.c.id, limit=limit)]
 
     def count(self, selection: Selection) -> int:
         """Return the number of live blobs in a selection."""

@@ -117,7 +117,7 @@ class MergeInputs:
                 for row, labels in enumerate(given):
                     labels[SERVICE] = self.blobs.series_of(row).service
             return self.collection.merge(self.numbers.tolist(), weighting, given, depth, until)
-        is_all = len(self.numbers) == len(np.unique(self.numbers)) == len(self.collection)
+        is_all = len(self.numbers) == len(self.collection) and bool((np.bincount(self.numbers) == 1).all())
         # For all profiles the collection adds only what has come since its last merge of all.
         return self.collection.merge(None if is_all else self.numbers.tolist(), depth=depth)
 

@@ -235,21 +235,27 @@ class RowCache:
         self._sizes: dict[str, int] = {}
         self._total = 0
 
-    def rows(self, owner: str) -> Rows:
-        """Return an owner's rows, read from disk if they aren't in memory; empty ones if there are none."""
+    def rows(self, owner: str, *, is_use: bool = True) -> Rows:
+        """Return an owner's rows, read from disk if they aren't in memory; empty ones if there are none.
+
+        Unless it `is_use`, rows that are in memory leave it as early as before.
+        """
         if owner not in self._entries:
             self._entries[owner] = entry = self._new(owner)
             entry.file.read()
             self._measure(owner)
-        self._entries.move_to_end(owner)
+        if is_use:
+            self._entries.move_to_end(owner)
         return self._entries[owner].rows
 
-    def load(self, owner: str, blobs: BlobColumns, times: StepTimes | None = None) -> dict[int, str]:
+    def load(
+        self, owner: str, blobs: BlobColumns, times: StepTimes | None = None, *, is_use: bool = True
+    ) -> dict[int, str]:
         """Read the blobs that an owner's rows don't have, as `Rows.load` does; return what that returns.
 
         New profiles are written to disk in segments on the way, so that memory doesn't grow with the blobs.
         """
-        rows = self.rows(owner)
+        rows = self.rows(owner, is_use=is_use)
         unreadable: dict[int, str] = {}
         new = rows.missing(blobs)
         for part in np.array_split(new, max(1, len(new) // SEGMENT_PROFILES)):

@@ -214,8 +214,8 @@ def _summed(chosen: ChosenBlobs, rendition: Rendition) -> tuple[Profile | None, 
 
 
 def read_rows(chosen: ChosenBlobs) -> None:
-    """Read blobs ahead of the merges that need them."""
-    ROW_CACHE.load(chosen.owner, chosen.blobs)
+    """Read blobs ahead of the merges that need them. A service isn't used more often by sending more."""
+    ROW_CACHE.load(chosen.owner, chosen.blobs, is_use=False)
     ROW_CACHE.enforce_budget(chosen.owner)
     if len(chosen.blobs) >= _WORTH_TRIMMING:
         trim_heap()

@@ -1,45 +1,90 @@
-"""Warming: after a start, workers read the stored profiles, so that no merge has to wait for all of them."""
+"""Warming: workers read stored profiles ahead of the merges that need them, so that no merge has to wait for
+them: after a start all that are stored, and later each one soon after it came, when the workers are idle.
+
+    a blob becomes live → Catalog.changed → Warming, once the workers are idle → `read_rows` in the worker
+    that keeps the rows of its service and type
+
+A profile that wasn't read ahead is read by the first merge that needs it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.catalog.database import Owner
+from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.row_cache import SEGMENT_PROFILES
 from pgo_collector.engine.tasks import missing_rows, read_rows
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
-from pgo_collector.merges.inputs import choose_live
+from pgo_collector.merges.inputs import choose_live, chosen_of
 from pgo_collector.model.selection import Selection
 from pgo_collector.store.store import Store
 from pgo_collector.workers.blob_tasks import BlobTasks
 
 # Blobs in one task; between two tasks, requests have their turn.
-_BATCH = 64
+_BATCH = 32
+# The pause between two looks at whether there is something new, and whether the workers are idle. They are if
+# none of them has a task, and the tasks since the last look took less than this part of all workers' time.
+_PAUSE_SECONDS = 1.0
+_IDLE = 0.125
+# The earliest time that a profile can have, in ns since 1970.
+_FIRST_NANOS = -(1 << 63)
+_FAILURES = (WorkerUnavailable, TaskOutOfMemory, SQLAlchemyError, OSError)
 _log = structlog.get_logger()
 
 
 class Warming:
-    """Reads the blobs that were live at the start; `read` of a `total` have been read so far."""
+    """Reads blobs ahead. Of those that were live at the start, `read` of a `total` have been read so far."""
 
     def __init__(self, store: Store, tasks: BlobTasks) -> None:
         self._store = store
         self._tasks = tasks
+        self._workers = tasks.workers
         self.read = self.total = 0
+        # The services and types of which blobs have come or gone since they were read ahead.
+        self._waiting: dict[Owner, None] = {}
+        # The largest id of the blobs that were read ahead, by service and type.
+        self._read_to: dict[Owner, int] = {}
 
-    async def run(self) -> None:
-        """Read all blobs, service after service; the services with the newest profiles come last."""
+    @property
+    def behind(self) -> int:
+        """Return how many services and types may have new blobs that weren't read ahead yet."""
+        return len(self._store.catalog.changed.keys() | self._waiting.keys())
+
+    async def run(self) -> NoReturn:
+        """Read the stored blobs ahead, and from then on new ones, until cancelled."""
         try:
-            owners = await asyncio.to_thread(self._store.catalog.live_counts)
-            self.total = sum(owners.values())
-            for (service, type_), count in owners.items():
-                before = self.read
-                await self._warm(service, type_)
-                self.read = before + count  # blobs that have come or gone since the start don't count
-        except (WorkerUnavailable, TaskOutOfMemory, SQLAlchemyError, OSError) as error:
-            _log.warning("warming failed", reason=str(error))
+            await self._read_stored()
+        except _FAILURES as error:
+            _log_failed(error)
+        while True:
+            await self._idle()
+            while self._store.catalog.changed:
+                self._waiting[self._store.catalog.changed.popitem()[0]] = None
+            for owner in [*self._waiting]:
+                try:
+                    await self._read_new(owner)
+                except _FAILURES as error:
+                    _log_failed(error)
+                del self._waiting[owner]
+
+    async def _read_stored(self) -> None:
+        """Read all live blobs, service after service; the services with the newest profiles come last."""
+        catalog = self._store.catalog
+        self._read_to = await asyncio.to_thread(catalog.newest_ids, _FIRST_NANOS)
+        owners = await asyncio.to_thread(catalog.live_counts)
+        self.total = sum(owners.values())
+        for (service, type_), count in owners.items():
+            before = self.read
+            await self._warm(service, type_)
+            self.read = before + count  # blobs that have come or gone since the start don't count
 
     async def _warm(self, service: str, type_: str) -> None:
         start = time.perf_counter()
@@ -48,7 +93,50 @@ class Warming:
         self.read += len(chosen.blobs) - len(missing)
         for begin in range(0, len(missing), _BATCH):
             batch = chosen.blobs.take(missing[begin : begin + _BATCH])
-            await self._tasks.workers.run_for(chosen.owner, read_rows, replace(chosen, blobs=batch))
+            await self._workers.run_for(chosen.owner, read_rows, replace(chosen, blobs=batch))
             self.read += len(batch)
         ms = round((time.perf_counter() - start) * 1000, 1)
         _log.info("rows loaded", service=service, type=type_, blobs=len(chosen.blobs), ms=ms)
+
+    async def _read_new(self, owner: Owner) -> None:
+        """Read the blobs of a service and type that are newer than what was read ahead before.
+
+        Where rows fill the memory, some have to leave it for others to be read: then it waits until there are
+        enough new profiles for a segment.
+        """
+        while blobs := await self._newer(owner):
+            for begin in range(0, len(blobs), _BATCH):
+                batch = blobs[begin : begin + _BATCH]
+                self._read_to[owner] = batch[-1].id  # first: a blob that ends its worker isn't tried again
+                if await self._read(owner, batch):
+                    await self._idle()
+
+    async def _newer(self, owner: Owner) -> Sequence[Blob]:
+        known = self._read_to.get(owner, 0)
+        blobs = await asyncio.to_thread(self._store.catalog.live_after, owner, known, SEGMENT_PROFILES)
+        is_worth_it = len(blobs) == SEGMENT_PROFILES or self._workers.has_room_for_rows("/".join(owner))
+        return blobs if is_worth_it else ()
+
+    async def _read(self, owner: Owner, blobs: Sequence[Blob]) -> bool:
+        """Read blobs; return whether the workers had other tasks meanwhile."""
+        chosen = chosen_of(self._store.blobs.storage, Selection(*owner), blobs)
+        before, began = self._workers.task_seconds, time.monotonic()
+        await self._workers.run_for(chosen.owner, read_rows, chosen)
+        elapsed = time.monotonic() - began
+        return not self._are_idle(self._workers.task_seconds - before - elapsed, elapsed)
+
+    async def _idle(self) -> None:
+        """Wait for a pause in which the workers have little to do."""
+        while True:
+            before, began = self._workers.task_seconds, time.monotonic()
+            await asyncio.sleep(_PAUSE_SECONDS)
+            if self._are_idle(self._workers.task_seconds - before, time.monotonic() - began):
+                return
+
+    def _are_idle(self, used: float, elapsed: float) -> bool:
+        """Return whether the workers have no task now, and tasks used few of the elapsed seconds."""
+        return self._workers.busy == 0 and used < _IDLE * self._workers.count * elapsed
+
+
+def _log_failed(error: Exception) -> None:
+    _log.warning("warming failed", reason=str(error))

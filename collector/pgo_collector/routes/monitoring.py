@@ -47,7 +47,7 @@ def ready_routes(readiness: Readiness, workers: Workers, warming: Warming) -> Ro
     async def ready(_: Request) -> Response:
         tasks = {"oldest_seconds": round(workers.oldest_task_seconds, 1), "waiting": workers.queued}
         faults = await readiness.faults()
-        rows = {"read": warming.read, "of": warming.total}
+        rows = {"read": warming.read, "of": warming.total, "behind": warming.behind}
         return ready_answer(faults, tasks=tasks, rows=rows)
 
     return routes

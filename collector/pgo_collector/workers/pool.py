@@ -50,6 +50,9 @@ _ATTEMPTS = 3
 # How long a task goes on whose caller has gone. Most end in that time, and a new process would have to read
 # its rows again.
 _ABANDONED_SECONDS = 2.0
+# The part of a worker's memory for rows from which on it has no room for more: to read those of one service
+# may mean to drop those of another.
+_FULL = 0.75
 # Exit codes after a SIGTERM, which is often sent to all processes of the server, also to the fork server.
 _TERMINATED = {-signal.SIGTERM, UNKNOWN}
 # Answers larger than this, such as a query's result, are unpickled in a thread.
@@ -101,9 +104,18 @@ class Workers:
         return max((worker.oldest_task_seconds for worker in self._workers), default=0.0)
 
     @property
+    def task_seconds(self) -> float:
+        """Return how long all tasks together have taken that have ended, with their waits."""
+        return sum(worker.task_seconds for worker in self._workers)
+
+    @property
     def rows_bytes(self) -> int:
         """Return the bytes of memory that the rows of all workers take, as of the last task of each."""
         return sum(worker.rows_bytes for worker in self._workers)
+
+    def has_room_for_rows(self, owner: str) -> bool:
+        """Return whether the worker that keeps the rows of `owner` has memory for more rows."""
+        return self._worker_of(owner).has_room_for_rows
 
     async def ping(self) -> None:
         """Wait until every idle worker has answered; one that has died or hangs is replaced before.
@@ -136,9 +148,12 @@ class Workers:
         its worker dies or hangs. If the caller is cancelled, the task is ended soon after. Raises what the
         function raises, TaskOutOfMemory and WorkerUnavailable.
         """
-        worker = self._workers[crc32(owner.encode()) % len(self._workers)]
+        worker = self._worker_of(owner)
         task = await asyncio.to_thread(pickle.dumps, (function, args, kwargs, carried()))
         return cast("T", await worker.run(function.__name__, task))
+
+    def _worker_of(self, owner: str) -> _Worker:
+        return self._workers[crc32(owner.encode()) % len(self._workers)]
 
 
 class _Worker:
@@ -147,6 +162,7 @@ class _Worker:
     def __init__(
         self, bounds: WorkerBounds, rows_folder: Path, observe: Observer, replaced: Counter[Replacement]
     ) -> None:
+        self.task_seconds = 0.0
         self._bounds = bounds
         self._rows_folder = rows_folder
         self._observe = observe
@@ -165,6 +181,10 @@ class _Worker:
     @property
     def rows_bytes(self) -> int:
         return self._process.channel.rows_bytes if self._process is not None else 0
+
+    @property
+    def has_room_for_rows(self) -> bool:
+        return self.rows_bytes < _FULL * self._bounds.rows_bytes
 
     async def run(self, name: str, task: bytes) -> object:
         """Have the process run a task, a pickle as `serve_tasks` reads it; return what it returns."""
@@ -187,7 +207,9 @@ class _Worker:
                     self._turn.release()
             finally:
                 del self.asked[ticket]
-                self._observe(name, time.monotonic() - begin)
+                seconds = time.monotonic() - begin
+                self.task_seconds += seconds
+                self._observe(name, seconds)
             if len(answer) > _SMALL_BYTES:
                 return await asyncio.to_thread(unpack_answer, answer)
             return unpack_answer(answer)
