@@ -25,6 +25,7 @@ from pprof_merge.merging import (
 )
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
+from pgo_collector.engine.recent_profiles import rows_owner
 from pgo_collector.engine.row_cache import RowCache, Rows
 from pgo_collector.engine.symbols import NO_SYMBOLS, Symbols
 from pgo_collector.engine.validation import check_cpu
@@ -71,11 +72,6 @@ class ChosenBlobs:
     def is_whole(self) -> bool:
         """Return whether it is to have all samples, which the cache has rows for."""
         return not any(self.requests)
-
-
-def rows_owner(service: str, type_: str) -> str:
-    """Return the key of a service's and type's rows, in the workers' caches and for `Workers.run_for`."""
-    return f"{service}/{type_}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import Header, LimitExceeded, Limits, ProfileError, inflate
+from pprof_merge import Header, LimitExceeded, Limits, Profile, ProfileError, inflate
 from pprof_merge.codec import StepTimes, Summary, read_summary, without_traceback
 
 from pgo_collector.engine.function_seconds import Measured, Measuring, Patterns
+from pgo_collector.engine.recent_profiles import RECENT, rows_owner
 from pgo_collector.engine.validation import BODY_TIME, packed
 from pgo_collector.errors import PushInvalid, Refusal
 from pgo_collector.model.facts import Facts
@@ -56,6 +57,8 @@ class PushBody(NamedTuple):
     content: bytes | Path
     unpack: Unpack
     patterns: Patterns = ()
+    # Whose rows its profiles are for is known only when it was taken apart.
+    owner: str = ""
 
 
 class PlacedProfile(NamedTuple):
@@ -68,6 +71,7 @@ class PlacedProfile(NamedTuple):
     measured: Measured = None
 
 
+_Decoded = tuple[Profile, Summary, Measured]
 Placed = PlacedProfile | Refusal | ProfileError | OSError
 
 
@@ -106,16 +110,15 @@ def _read(body: PushBody, limits: Limits) -> list[Placed]:
         return _placed(body, profiles, iter(decoded), limits)
 
 
-def _decoded(
-    bare: bytes, measuring: Measuring, limits: Limits, times: StepTimes
-) -> tuple[Summary, Measured] | ProfileError:
-    """Return the summary of a profile and what was measured in it, or the error if it is refused."""
+def _decoded(bare: bytes, measuring: Measuring, limits: Limits, times: StepTimes) -> _Decoded | ProfileError:
+    """Return a profile, its summary and what was measured in it, or the error if it is refused."""
     try:
         summary, columns = read_summary(bare, limits, times)
     except ProfileError as error:
         return without_traceback(error)
     with BODY_TIME.suspended():
-        return summary, measuring.measured(summary.header, columns, bare)
+        profile = Profile(summary.header, columns, summary.digest)
+        return profile, summary, measuring.measured(summary.header, columns, bare)
 
 
 def _inflated(profiles: list[Unpacked], limits: Limits) -> Iterator[bytes]:
@@ -140,7 +143,7 @@ def _inflated(profiles: list[Unpacked], limits: Limits) -> Iterator[bytes]:
 def _placed(
     body: PushBody,
     profiles: Sequence[Unpacked],
-    decoded: Iterator[tuple[Summary, Measured] | ProfileError],
+    decoded: Iterator[_Decoded | ProfileError],
     limits: Limits,
 ) -> list[Placed]:
     """Return the profiles of a push that have samples; `decoded` has the next of them, as `_decoded` does."""
@@ -155,7 +158,7 @@ def _placed(
         if isinstance(read, ProfileError):
             placed.append(read)
             continue
-        summary, measured = read
+        profile_read, summary, measured = read
         if summary.samples and left <= 0:
             reason = f"{size:,} bytes store up to {most:,} profiles; send the others in more requests"
             placed.append(PushInvalid(reason))
@@ -163,7 +166,9 @@ def _placed(
             left -= 1
             part = pushed_part(body.content, number) if isinstance(body.content, Path) else None
             try:
-                placed.append(_place(profile, summary, part, limits)._replace(measured=measured))
+                found = _place(profile, summary, part, limits)._replace(measured=measured)
+                RECENT.keep(rows_owner(found.series.service, found.series.type), profile_read)
+                placed.append(found)
             except (Refusal, OSError) as error:
                 placed.append(error.with_traceback(None))
     return placed

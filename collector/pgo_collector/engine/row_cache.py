@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from errno import EIO
 from hashlib import sha256
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pprof_merge import Collection, Limits, ProfileError
+from pprof_merge import Collection, Limits, Profile, ProfileError
 from pprof_merge.arrays import Int64s
 from pprof_merge.codec import StepTimes
 from pprof_merge.merging import EVERY_REQUEST, Batch, RequestIds, Segment
 
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.packing import pack, unpack
+from pgo_collector.engine.recent_profiles import RECENT
 from pgo_collector.errors import StorageFails
 from pgo_collector.model.services import is_several
 
@@ -47,20 +48,30 @@ class Rows:
         """Return the rows of `blobs` (n,) whose profiles aren't here."""
         return np.flatnonzero(self.numbers(blobs) < 0)
 
-    def load(self, blobs: BlobColumns, rows: Int64s, times: StepTimes | None = None) -> dict[int, str]:
+    def load(
+        self,
+        blobs: BlobColumns,
+        rows: Int64s,
+        times: StepTimes | None = None,
+        recent: Callable[[bytes], Profile | None] = lambda _: None,
+    ) -> dict[int, str]:
         """Read and decode the blobs in these rows (n,) of `blobs`; add what that took to `times`.
 
+        A profile that `recent` returns for a digest was read already.
         Returns the reason, by row, for each one that can't be read or isn't what was written. Raises
         StorageFails.
         """
         unreadable: dict[int, str] = {}
         failures: list[StorageFails] = []
         numbers = rows.tolist()
+        known = {row: recent(bytes(blobs.digests[row])) for row in numbers}
+        unread = [row for row in numbers if known[row] is None]
 
-        def contents() -> Iterator[bytes]:
-            found = blobs.storage.read_all(map(blobs.name, numbers))
+        def contents() -> Iterator[bytes | Profile]:
+            found = blobs.storage.read_all(map(blobs.name, unread))
             try:
-                for row, content in zip(numbers, found, strict=True):
+                for row in numbers:
+                    content = known.pop(row) or next(found)
                     if isinstance(content, OSError):
                         unreadable[row] = reason(content)
                     yield b"" if isinstance(content, OSError) else content
@@ -259,7 +270,7 @@ class RowCache:
         unreadable: dict[int, str] = {}
         new = rows.missing(blobs)
         for part in np.array_split(new, max(1, len(new) // SEGMENT_PROFILES)):
-            unreadable |= rows.load(blobs, part, times)
+            unreadable |= rows.load(blobs, part, times, RECENT.take)
             self._save_segment(owner)
         return unreadable
 

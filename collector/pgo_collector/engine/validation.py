@@ -14,12 +14,20 @@ from math import inf
 from pathlib import Path
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from pprof_merge import ENGINE, Header, Limits, ProfileError, ValueType, compress, inflate
+from pprof_merge import ENGINE, Header, Limits, Profile, ProfileError, ValueType, compress, inflate
 from pprof_merge.analysis import BRANCH_TYPES
-from pprof_merge.codec import GZIP_MAGIC, StepTimes, Summary, read_summary, without_traceback
+from pprof_merge.codec import (
+    GZIP_MAGIC,
+    ProfileColumns,
+    StepTimes,
+    Summary,
+    read_summary,
+    without_traceback,
+)
 
 from pgo_collector.blobs.blobs import is_sealed
 from pgo_collector.engine.function_seconds import Measured, Measuring, Patterns
+from pgo_collector.engine.recent_profiles import RECENT, rows_owner
 from pgo_collector.errors import BodyTooCostly, NotACPUProfile, NotOfItsType
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import BRANCHES, CPU, PROCESS_CPU, WALL
@@ -56,12 +64,19 @@ T = TypeVar("T")
 class SubmittedBody(NamedTuple):
     """A submitted body, in memory or in a file, and the type that its profile must be of.
 
-    The functions that match the `patterns` are measured.
+    The functions that match the `patterns` are measured. The profile is kept for the rows of the `service`,
+    unless that is empty.
     """
 
     content: bytes | Path
     type: str
     patterns: Patterns = ()
+    service: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Return the key of the rows of its service and type."""
+        return rows_owner(self.service, self.type)
 
 
 class ValidatedBody(NamedTuple):
@@ -108,10 +123,11 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
 
 
 class _Read(NamedTuple):
-    """A profile that was read: its bytes, its summary, and what was measured in it."""
+    """A profile that was read: its bytes, its summary and columns, and what was measured in it."""
 
     content: bytes
     summary: Summary
+    columns: ProfileColumns
     measured: Measured
 
 
@@ -120,11 +136,11 @@ def _read(body: SubmittedBody, limits: Limits, times: StepTimes) -> _Read:
     content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
     summary, columns = BODY_TIME.spend(content, read_summary, content, limits, times)
     measuring = Measuring(body.patterns, limits)
-    return _Read(content, summary, measuring.measured(summary.header, columns, content))
+    return _Read(content, summary, columns, measuring.measured(summary.header, columns, content))
 
 
 def _validated(body: SubmittedBody, read: _Read, limits: Limits) -> _Outcome:
-    content, summary, measured = read
+    content, summary, columns, measured = read
     try:
         if body.type == CPU:
             check_cpu(summary.header)
@@ -142,6 +158,8 @@ def _validated(body: SubmittedBody, read: _Read, limits: Limits) -> _Outcome:
         return error.with_traceback(None)  # which would keep the body in memory
     header, digest = summary.header, summary.digest.hex()
     facts = Facts(header.time_nanos, header.duration_nanos, digest, size, summary.samples)
+    if body.service:
+        RECENT.keep(body.owner, Profile(header, columns, summary.digest))
     return ValidatedBody(facts, to_store, measured)
 
 

@@ -136,7 +136,9 @@ class Submits:
         patterns = rules.patterns if rules.selecting(series) else ()
         try:
             with span("workers", "validate"), self._commits.expecting(content):
-                valid = await self._submits.validate(SubmittedBody(content, series.type, patterns))
+                valid = await self._submits.validate(
+                    SubmittedBody(content, series.type, patterns, series.service)
+                )
         except OSError as error:
             raise not_stored("profile", error) from error
         if not valid.facts.samples and not may_be_empty:
@@ -252,6 +254,9 @@ class _Body(Protocol):
     @property
     def content(self) -> bytes | Path: ...
 
+    @property
+    def owner(self) -> str: ...
+
 
 B = TypeVar("B", bound=_Body)
 
@@ -322,7 +327,9 @@ class SubmitBatcher(Generic[B, T]):
         try:
             bodies = [waiting.body for waiting in batch]
             with shared(places):
-                outcomes = await self._workers.run(self._validate_bodies, bodies, self._limits)
+                outcomes = await self._workers.run_near(
+                    bodies[0].owner, self._validate_bodies, bodies, self._limits
+                )
         except (WorkerUnavailable, TaskOutOfMemory) as error:
             if len(batch) > 1:  # one body may be the cause, so each is tried by itself
                 for waiting in batch:

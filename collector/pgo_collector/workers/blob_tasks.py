@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.engine.merge_inputs import ChosenBlobs, rows_owner
+from pgo_collector.engine.merge_inputs import ChosenBlobs
+from pgo_collector.engine.recent_profiles import rows_owner
 from pgo_collector.engine.symbols import Symbols
 from pgo_collector.engine.tasks import drop_rows
 from pgo_collector.errors import BlobsGone

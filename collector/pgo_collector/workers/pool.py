@@ -16,10 +16,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, ParamSpec, Self, TypeVar, cast, get_args
-from zlib import crc32
 
 import structlog
 
+from pgo_collector.engine.recent_profiles import worker_of
 from pgo_collector.engine.tasks import save_rows
 from pgo_collector.errors import (
     Refusal,
@@ -34,7 +34,7 @@ from pgo_collector.resources import oom_kills
 from pgo_collector.traces.spans import carried, span
 from pgo_collector.workers.channel import ChannelLost, unpack_answer
 from pgo_collector.workers.fork_server import UNKNOWN
-from pgo_collector.workers.process import WATCH_SECONDS, Process, WorkerBounds
+from pgo_collector.workers.process import WATCH_SECONDS, Process, Start, WorkerBounds
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,7 +74,10 @@ class Workers:
     ) -> None:
         self.replaced: Counter[Replacement] = Counter(dict.fromkeys(get_args(Replacement), 0))
         self.count = count
-        self._workers = [_Worker(bounds, rows_folder, observe, self.replaced) for _ in range(count)]
+        self._workers = [
+            _Worker(Start(number, count, bounds, rows_folder), observe, self.replaced)
+            for number in range(count)
+        ]
 
     async def __aenter__(self) -> Self:
         """Start one process. Raises WorkersUnusable."""
@@ -137,7 +140,16 @@ class Workers:
 
         Tries and raises as `run_for` does.
         """
-        worker = min(self._workers, key=lambda worker: len(worker.asked))
+        return await self._run_in(self._workers[0], function, *args, **kwargs)
+
+    async def run_near(self, owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do the same; if it has no more tasks than others, in the worker that keeps the rows of `owner`."""
+        return await self._run_in(self._worker_of(owner), function, *args, **kwargs)
+
+    async def _run_in(
+        self, preferred: _Worker, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        worker = min(self._workers, key=lambda worker: (len(worker.asked), worker is not preferred))
         task = pickle.dumps((function, args, kwargs, carried()))
         return cast("T", await worker.run(function.__name__, task))
 
@@ -153,18 +165,16 @@ class Workers:
         return cast("T", await worker.run(function.__name__, task))
 
     def _worker_of(self, owner: str) -> _Worker:
-        return self._workers[crc32(owner.encode()) % len(self._workers)]
+        return self._workers[worker_of(owner, len(self._workers))]
 
 
 class _Worker:
     """One worker of the pool: its process, or the next one after that has ended."""
 
-    def __init__(
-        self, bounds: WorkerBounds, rows_folder: Path, observe: Observer, replaced: Counter[Replacement]
-    ) -> None:
+    def __init__(self, start: Start, observe: Observer, replaced: Counter[Replacement]) -> None:
         self.task_seconds = 0.0
-        self._bounds = bounds
-        self._rows_folder = rows_folder
+        self._start = start
+        self._bounds = start.bounds
         self._observe = observe
         self._replaced = replaced
         # When each unanswered task was asked for, in seconds of the monotonic clock; the oldest comes first.
@@ -295,7 +305,7 @@ class _Worker:
                     await self._died(process, name)
         self._oom_kills = await asyncio.to_thread(oom_kills)
         with span("workers", "start process"):
-            self._process = await Process.start(self._bounds, self._rows_folder)
+            self._process = await Process.start(self._start)
         return self._process
 
     async def _died(self, process: Process, name: str) -> None:

@@ -16,6 +16,7 @@ import structlog
 from pprof_merge.heap import keep_heap
 
 from pgo_collector.engine.merge_inputs import ROW_CACHE
+from pgo_collector.engine.recent_profiles import RECENT
 from pgo_collector.engine.validation import BODY_TIME
 from pgo_collector.model.name_patterns import PATTERN_TIME
 from pgo_collector.resources import ProcessStatus, limit_data, prefer_oom_kill, process_status
@@ -48,6 +49,17 @@ class WorkerBounds(NamedTuple):
     waits_seconds: float = 0.0
 
 
+class Start(NamedTuple):
+    """What a worker process is started with: its number among all `workers`, its bounds, and where its rows
+    go.
+    """
+
+    number: int
+    workers: int
+    bounds: WorkerBounds
+    rows_folder: Path
+
+
 class Process:
     """A worker process."""
 
@@ -57,17 +69,17 @@ class Process:
         self.channel = channel
 
     @classmethod
-    async def start(cls, bounds: WorkerBounds, rows_folder: Path) -> Self:
-        """Start a process that keeps rows in a folder. Raises OSError or EOFError."""
+    async def start(cls, start: Start) -> Self:
+        """Start a process. Raises OSError or EOFError."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                child = await _fork(theirs, bounds, rows_folder)
+                child = await _fork(theirs, start)
             except BaseException:
                 ours.close()
                 raise
         _, channel = await asyncio.get_running_loop().create_unix_connection(Channel, sock=ours)
-        return cls(child, channel, bounds.waits_seconds)
+        return cls(child, channel, start.bounds.waits_seconds)
 
     async def watch(self) -> Watch:
         """Return a watch over it, to be asked regularly while it has a task."""
@@ -122,11 +134,11 @@ class Watch:
         return self._stopped >= _STOPPED_SECONDS or self._idle >= self._idle_seconds
 
 
-async def _fork(end: socket.socket, bounds: WorkerBounds, rows_folder: Path) -> Child:
+async def _fork(end: socket.socket, start: Start) -> Child:
     """Fork a process; replace a fork server that hangs. Raises OSError or EOFError."""
 
     def begin() -> asyncio.Task[Child]:
-        return asyncio.create_task(asyncio.to_thread(FORK_SERVER.fork, _work, end, bounds, rows_folder))
+        return asyncio.create_task(asyncio.to_thread(FORK_SERVER.fork, _work, end, start))
 
     forking, watch = begin(), None
     while not (await asyncio.wait([forking], timeout=WATCH_SECONDS))[0]:
@@ -142,7 +154,7 @@ async def _fork(end: socket.socket, bounds: WorkerBounds, rows_folder: Path) -> 
     return await forking
 
 
-def _work(end: socket.socket, bounds: WorkerBounds, rows_folder: Path) -> None:
+def _work(end: socket.socket, start: Start) -> None:
     """Run tasks until the server closes the channel. Ctrl-C is ignored: the server handles it."""
     keep_heap()
     gc.freeze()  # what the fork server has loaded stays shared with it
@@ -150,7 +162,9 @@ def _work(end: socket.socket, bounds: WorkerBounds, rows_folder: Path) -> None:
     # There may be thousands of mapped files of rows, which all stay open.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    number, workers, bounds, rows_folder = start
     ROW_CACHE.most_bytes, ROW_CACHE.folder = bounds.rows_bytes, rows_folder
+    RECENT.open(number, workers, bounds.task_bytes)
     PATTERN_TIME.seconds = bounds.pattern_seconds
     BODY_TIME.bound(bounds.body_seconds)
     prefer_oom_kill()

@@ -77,21 +77,27 @@ class Batch:
     def __len__(self) -> int:
         return len(self.profiles)
 
-    def read(self, data: bytes, times: StepTimes | None = None, *, with_digest: bool = True) -> None:
-        """Add a profile, gzip or bare protobuf. Raises ProfileError if it is refused.
+    def read(
+        self, data: bytes | Profile, times: StepTimes | None = None, *, with_digest: bool = True
+    ) -> None:
+        """Add a profile: gzip, bare protobuf, or one that was just read, which is used up.
 
-        Without `with_digest`, a profile that has a time gets no digest, which only orders profiles of the
-        same time: see `alike`.
+        Without `with_digest`, a profile of bytes that has a time gets no digest, which only orders profiles
+        of the same time: see `alike`. Raises ProfileError if it is refused.
         """
         times = times or StepTimes()
-        reader = read(data, self._limits, times)
+        if isinstance(data, Profile):
+            header, columns, digest = data.header, data.columns, data.digest
+        else:
+            columns = read(data, self._limits, times)
+            header = header_of(columns)
+            digest = digest_of(columns.data) if with_digest or not header.time_nanos else b""
         began = perf_counter_ns()
-        header = header_of(reader)
         if any(self._requests):
-            keep_requests(reader, self._requests)
+            keep_requests(columns, self._requests)
         if not self._every_label:
-            drop_request_labels(reader)
-        self.add(header, reader, digest_of(reader.data) if with_digest or not header.time_nanos else b"")
+            drop_request_labels(columns)
+        self.add(header, columns, digest)
         times.intern += perf_counter_ns() - began
 
     def add(self, header: Header, columns: ProfileColumns, digest: bytes) -> None:

@@ -66,8 +66,13 @@ class Collection:
         self._batch.read(data)
         return self._add_profiles()[0]
 
-    def extend(self, many: Iterable[bytes], times: StepTimes | None = None) -> Iterator[int | ProfileError]:
-        """Add profiles, faster than one by one; yield the number of each, or the error if it is refused."""
+    def extend(
+        self, many: Iterable[bytes | Profile], times: StepTimes | None = None
+    ) -> Iterator[int | ProfileError]:
+        """Add profiles, faster than one by one; yield the number of each, or the error if it is refused.
+
+        Each is gzip or bare protobuf, or was just read, which is used up.
+        """
         waiting: list[ProfileError | None] = []
         size = 0
         for data in many:
@@ -76,7 +81,7 @@ class Collection:
                 waiting.append(None)
             except ProfileError as error:
                 waiting.append(without_traceback(error))
-            size += len(data)
+            size += len(data.columns.text if isinstance(data, Profile) else data)
             if size >= _BATCH_BYTES:
                 yield from self._added(waiting)
                 waiting, size = [], 0

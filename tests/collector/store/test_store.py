@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from pgo_collector.blobs.storage import MISSING
 from pgo_collector.catalog.catalog import Combined
 from pgo_collector.catalog.leases import NO_LEASE, NoLeases
-from pgo_collector.engine.merge_inputs import rows_owner
+from pgo_collector.engine.recent_profiles import rows_owner
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.engine.tasks import MergeResult, drop_rows
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies

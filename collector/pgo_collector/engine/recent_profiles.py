@@ -1,0 +1,74 @@
+"""Recent profiles: what this worker has decoded to validate it, until it makes rows of it.
+
+    validate_bodies → RECENT.keep → the profile is stored → Warming → read_rows → RECENT.take
+
+Only profiles of services whose rows this worker keeps are here, and only the last ones, since their memory is
+bounded. Rows of all others are made from the blobs.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from zlib import crc32
+
+from pprof_merge import Profile
+from pprof_merge.codec import ProfileColumns
+
+# The bytes of all profiles, and that part of a worker's memory for tasks if it is less.
+_MOST_BYTES = 32 << 20
+_MOST_PART = 16
+_WORD = 8
+
+
+def rows_owner(service: str, type_: str) -> str:
+    """Return the key of a service's and type's rows, in the workers' caches and for `Workers.run_for`."""
+    return f"{service}/{type_}"
+
+
+def worker_of(owner: str, workers: int) -> int:
+    """Return the number of the worker that keeps the rows of an owner, of so many."""
+    return crc32(owner.encode()) % workers
+
+
+class RecentProfiles:
+    """The profiles by digest; the oldest ones leave it first. It keeps none until it is opened."""
+
+    def __init__(self) -> None:
+        self._most_bytes = self._number = 0
+        self._workers = 1
+        self._profiles: OrderedDict[bytes, tuple[Profile, int]] = OrderedDict()
+        self._size = 0
+
+    def open(self, number: int, workers: int, task_bytes: int) -> None:
+        """Keep profiles from now on in this process, the worker with a number of so many."""
+        self._number, self._workers = number, workers
+        self._most_bytes = min(_MOST_BYTES, task_bytes // _MOST_PART)
+
+    def keep(self, owner: str, profile: Profile) -> None:
+        """Keep a profile that was just read, for its rows, if this worker keeps the rows of `owner`."""
+        size = _size(profile.columns)
+        if size > self._most_bytes or worker_of(owner, self._workers) != self._number:
+            return
+        self.take(profile.digest)
+        self._profiles[profile.digest] = profile, size
+        self._size += size
+        while self._size > self._most_bytes:
+            self.take(next(iter(self._profiles)))
+
+    def take(self, digest: bytes) -> Profile | None:
+        """Return the profile with a digest, and don't keep it any more; None if it isn't here."""
+        profile, size = self._profiles.pop(digest, (None, 0))
+        self._size -= size
+        return profile
+
+
+def _size(columns: ProfileColumns) -> int:
+    """Return about how many bytes of memory the columns of a profile take that was just read."""
+    rows = 5 * (columns.n_locations + columns.n_functions) + 3 * columns.n_lines + 10 * columns.n_mappings
+    samples = columns.n_samples * (2 + columns.n_types) + columns.n_frames + 4 * columns.n_labels
+    # The reader's notes of where records and strings are take about as much as the text.
+    return _WORD * (rows + samples) + 3 * len(columns.text)
+
+
+# The profiles in this process.
+RECENT = RecentProfiles()
