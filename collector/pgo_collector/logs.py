@@ -138,7 +138,7 @@ EVENTS: Mapping[str, str] = {
     "profiles combined": "This many blobs were replaced by their merge, `blob`.",
     "combine postponed": "The client got the merge, and its blobs stay. The next combine tries again.",
     "rows loaded": "After a start, a worker has read this many blobs, or found their rows on disk.",
-    "warming failed": "After a start, a worker or the catalog failed while profiles were read ahead. Merges"
+    "warming failed": "A worker, the catalog or the storage failed while profiles were read ahead. Merges"
     " read what they need.",
     # releases
     "release made": "A merge became the current release. `overlap` compares it with the release before.",

@@ -25,6 +25,7 @@ GROUPS = (
     "start",
     "http_submit",
     "push",
+    "first",
     "http",
     "bulk",
     "several",

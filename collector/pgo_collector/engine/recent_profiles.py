@@ -36,7 +36,8 @@ class RecentProfiles:
     def __init__(self) -> None:
         self._most_bytes = self._number = 0
         self._workers = 1
-        self._profiles: OrderedDict[bytes, tuple[Profile, int]] = OrderedDict()
+        # By digest: the profile, its size in memory in bytes, and the key of its rows.
+        self._profiles: OrderedDict[bytes, tuple[Profile, int, str]] = OrderedDict()
         self._size = 0
 
     def open(self, number: int, workers: int, task_bytes: int) -> None:
@@ -45,21 +46,26 @@ class RecentProfiles:
         self._most_bytes = min(_MOST_BYTES, task_bytes // _MOST_PART)
 
     def keep(self, owner: str, profile: Profile) -> None:
-        """Keep a profile that was just read, for its rows, if this worker keeps the rows of `owner`."""
+        """Keep a profile that was just read, until it is in the rows of `owner`, if this worker has these."""
         size = _size(profile.columns)
         if size > self._most_bytes or worker_of(owner, self._workers) != self._number:
             return
         self.take(profile.digest)
-        self._profiles[profile.digest] = profile, size
+        self._profiles[profile.digest] = profile, size, owner
         self._size += size
         while self._size > self._most_bytes:
             self.take(next(iter(self._profiles)))
 
     def take(self, digest: bytes) -> Profile | None:
         """Return the profile with a digest, and don't keep it any more; None if it isn't here."""
-        profile, size = self._profiles.pop(digest, (None, 0))
+        profile, size, _ = self._profiles.pop(digest, (None, 0, ""))
         self._size -= size
         return profile
+
+    def drop(self, owner: str) -> None:
+        """Keep the profiles for an owner's rows no more."""
+        for digest in [digest for digest, (_, _, key) in self._profiles.items() if key == owner]:
+            self.take(digest)
 
 
 def _size(columns: ProfileColumns) -> int:

@@ -48,6 +48,7 @@ from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE, ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
 from pgo_collector.engine.packing import unpack_sent
+from pgo_collector.engine.recent_profiles import RECENT
 from pgo_collector.engine.renditions import NO_BINARIES, BinaryChoice, Rendition
 from pgo_collector.engine.validation import check_cpu
 from pgo_collector.engine.view_inputs import read_view_inputs
@@ -250,7 +251,11 @@ def save_rows() -> None:
 
 
 def drop_rows(owner: str, live: int) -> None:
-    """Delete an owner's rows if they have more than twice as many profiles as there are `live` blobs."""
+    """Delete an owner's rows if they have more than twice as many profiles as there are `live` blobs.
+
+    What was decoded for them and isn't in them yet is deleted, too: it may be of blobs that are gone.
+    """
+    RECENT.drop(owner)
     if len(ROW_CACHE.rows(owner).collection) > 2 * live:
         ROW_CACHE.delete(owner)
 

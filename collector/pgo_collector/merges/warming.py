@@ -80,7 +80,7 @@ class Warming:
         catalog = self._store.catalog
         self._read_to = await asyncio.to_thread(catalog.newest_ids, _FIRST_NANOS)
         owners = await asyncio.to_thread(catalog.live_counts)
-        self.total = sum(owners.values())
+        self.read, self.total = 0, sum(owners.values())
         for (service, type_), count in owners.items():
             before = self.read
             await self._warm(service, type_)

@@ -255,8 +255,10 @@ def test_a_retry_of_a_profile_whose_blob_is_missing_stores_it(server: Server) ->
 
 def test_an_unreadable_blob_is_left_out_after_a_reindex_too(server: Server) -> None:
     submit_all(server, "a", "b")
+    server.kill()  # its workers have decoded both
     blob = server.blobs()[0]
     blob.write_bytes(blob.read_bytes()[:-30])
+    server.start()
     before = server.merge()
     server.stop()
     server.reindex()
