@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import termios
@@ -284,6 +285,16 @@ class Server:
         while (rows := self.client.get("/readyz").json()["rows"])["behind"]:
             assert time.monotonic() < deadline, f"they aren't read: {rows}"
             time.sleep(0.02)
+
+    def forget_decoded(self) -> None:
+        """Kill the workers, so that what they have decoded is lost, if it isn't in the rows on disk.
+
+        Call this after a blob was damaged: nobody would see it otherwise.
+        """
+        for child in self.descendants():
+            for pid in descendants(child):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def blobs(self, suffix: str = ".pb.gz") -> list[Path]:
         """Return the stored blobs, or objects whose names end like this, sorted."""

@@ -63,6 +63,7 @@ def test_all_kinds_of_damage_at_once(server: Server, catalog: str) -> None:
     broken = list(blobs)[: len(DAMAGES)]  # in the order of their days, which is that of their letters
     for damage, blob in zip(DAMAGES.values(), broken, strict=True):
         damage(blob)
+    server.forget_decoded()
     strangers = {server.data / name for name in STRANGERS}
     for path in strangers:
         path.write_text("hello")

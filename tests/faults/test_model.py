@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.constants import WARMING_PAUSE
 from tests.faults.blob_files import blob_files
 from tests.faults.killer import Mode
 from tests.faults.lane import KillableZygote, Lane, tallied
@@ -265,7 +266,8 @@ def test_the_collector_reads_as_the_model_says(
     tmp_path: Path, killable: KillableZygote, sample: Sample
 ) -> None:
     """Plays a part of the examples that the profile of hypothesis allows: each takes many seconds."""
-    with Lane(tmp_path / "lane", killable) as lane:
+    # Profiles are read ahead between all steps, and under every strike.
+    with Lane(tmp_path / "lane", killable, {WARMING_PAUSE: "0.02"}) as lane:
         Machine.lane = lane
         run_state_machine_as_test(
             Machine,

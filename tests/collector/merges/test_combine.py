@@ -100,6 +100,7 @@ def test_what_cannot_be_read_stays_and_counts_when_it_is_mended(server: Server) 
     content = damaged.read_bytes()
     (stack,) = tally(content)
     damaged.write_bytes(content[:-30])
+    server.forget_decoded()
     answer = server.combine()
     rest = {"a", "b", "c"} - {stack}
     assert tally(answer.content) == dict.fromkeys(rest, 1)

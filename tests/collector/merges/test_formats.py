@@ -197,6 +197,7 @@ def test_what_is_left_out_is_named_in_any_format(own: OwnService) -> None:
         own.submit(profile_of(name))
     blob = own.blobs()[0]
     blob.write_bytes(b"")
+    own.forget_decoded()
     answer = own.merge(format_="json")
     assert blob.name in answer.headers["PGO-Left-Out"]
     assert len(json.loads(answer.content)["functions"]) == 1

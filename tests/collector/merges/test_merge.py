@@ -140,6 +140,7 @@ def test_what_cannot_be_read_is_left_out_and_named(server: Server) -> None:
     by_stack["b"].unlink()
     by_stack["c"].write_bytes(profile_of("c", type_="wall"))
     by_stack["d"].write_bytes(profile_of("somebody else's"))
+    server.forget_decoded()
     for answer in (server.merge(), server.merge(), server.combine(), server.merge()):
         assert answer.status_code == 200
         assert tally(answer.content) == {"e": 1}
@@ -161,6 +162,7 @@ def test_a_blob_put_back_is_merged_again(own: OwnService) -> None:
     blob = own.blobs()[0]
     content = blob.read_bytes()
     blob.write_bytes(content[:50])
+    own.forget_decoded()
     answer = own.merge()
     assert "PGO-Left-Out" in answer.headers
     assert sum(tally(answer.content).values()) == 1
@@ -192,6 +194,7 @@ def test_so_many_merges_are_kept_as_the_setting_says(stopped: Server) -> None:
 def test_with_nothing_that_can_be_read_it_is_404(own: OwnService) -> None:
     own.submit(profile_of("a"))
     own.blobs()[0].write_bytes(b"")
+    own.forget_decoded()
     answer = own.merge()
     assert answer.status_code == 404
     assert answer.json()["detail"] == "none of the 1 stored profiles can be merged: the input is empty"

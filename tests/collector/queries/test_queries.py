@@ -182,8 +182,9 @@ def test_what_can_be_read_again_is_in_the_next_answer(server: Server) -> None:
     first = min(server.blobs())
     content = first.read_bytes()
     first.write_bytes(b"")
+    server.kill()
     shutil.rmtree(server.data / "rows", ignore_errors=True)
-    server.restart()
+    server.start()
     visitor = Visitor(server)
     pages = ("", "/top", "/diff?base_from=2000-01-01")
     questions = {"/v1/top": "shop", "/v1/flame": "shop", "/v1/fleet": "*"}
@@ -205,6 +206,7 @@ def test_what_cannot_be_read_is_left_out_and_named(server: Server) -> None:
         store(server, profile_of(name), service="shop")
     damaged = server.blobs()[0]
     damaged.write_bytes(b"")
+    server.forget_decoded()
     answer = server.ask("/v1/top", service="*")
     assert (answer.json()["profiles"], answer.json()["left_out"]) == (1, 1)
     assert damaged.name in answer.headers["PGO-Left-Out"]

@@ -108,6 +108,7 @@ def test_it_is_of_what_is_live_now(filled: Server, go_profiles: list[bytes]) -> 
 def test_what_cannot_be_read_is_named(filled: Server, go_profiles: list[bytes]) -> None:
     damaged = filled.blobs()[0]
     damaged.write_bytes(b"")
+    filled.forget_decoded()
     answer = ask(filled)
     assert answer.json()["profiles"] == len(go_profiles) - 1
     assert damaged.name in answer.headers["PGO-Left-Out"]

@@ -352,6 +352,7 @@ def test_one_that_lacks_blobs_says_of_how_many(own: OwnService) -> None:
     for name in "ab":
         own.submit(profile_of(name))
     own.blobs()[0].write_bytes(b"")
+    own.forget_decoded()
     own.release()
     assert listed(own)[0]["left_out"] == 1
 

@@ -55,6 +55,7 @@ def test_fault_2_a_merge_says_what_it_left_out(server: Server) -> None:
     for stack in ("a", "b"):
         stored(server, profile_of(stack, time_nanos=EPOCH + ord(stack)))
     server.blobs()[0].write_bytes(b"damaged")
+    server.forget_decoded()
     answer = get(server, MERGE, service="demo", type="cpu")
     assert tally(answer.content) == {"b": 1}
     assert server.blobs()[0].name in answer.headers["PGO-Left-Out"]
