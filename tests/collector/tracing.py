@@ -14,6 +14,7 @@ from pgo_collector.traces.spans import Span
 from pgo_collector.traces.trace_store import FILE, TraceReader
 from pgo_collector.traces.trees import union_nanos
 
+from tests.constants import WARMING_PAUSE
 from tests.server import Server
 
 KEY, OLD_KEY = "a-trace-key-of-some-length", "another-trace-key-of-some-length"
@@ -25,7 +26,8 @@ def tracing(home: Path, environment: Mapping[str, str] | None = None) -> Server:
     home.mkdir(parents=True, exist_ok=True)
     keys = home / "trace_keys"
     keys.write_text(f"{KEY}\n")
-    settings = {"PGOF_TRACE_KEYS_FILE": str(keys), "PGOF_METRICS_OPEN": "true"}
+    # Nothing is read ahead, so that the spans of merges have all steps.
+    settings = {"PGOF_TRACE_KEYS_FILE": str(keys), "PGOF_METRICS_OPEN": "true", WARMING_PAUSE: "3600"}
     return Server(home, settings | dict(environment or {}))
 
 

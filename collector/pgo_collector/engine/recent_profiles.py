@@ -26,12 +26,12 @@ def rows_owner(service: str, type_: str) -> str:
 
 
 def worker_of(owner: str, workers: int) -> int:
-    """Return the number of the worker that keeps the rows of an owner, of so many."""
+    """Return which of these workers keeps the rows of an owner: a number from 0 on."""
     return crc32(owner.encode()) % workers
 
 
 class RecentProfiles:
-    """The profiles by digest; the oldest ones leave it first. It keeps none until it is opened."""
+    """The profiles by digest; the oldest ones leave first. None are kept until it is opened."""
 
     def __init__(self) -> None:
         self._most_bytes = self._number = 0
@@ -41,7 +41,7 @@ class RecentProfiles:
         self._size = 0
 
     def open(self, number: int, workers: int, task_bytes: int) -> None:
-        """Keep profiles from now on in this process, the worker with a number of so many."""
+        """Keep profiles from now on, in the process of the worker with this number among all `workers`."""
         self._number, self._workers = number, workers
         self._most_bytes = min(_MOST_BYTES, task_bytes // _MOST_PART)
 
@@ -57,13 +57,13 @@ class RecentProfiles:
             self.take(next(iter(self._profiles)))
 
     def take(self, digest: bytes) -> Profile | None:
-        """Return the profile with a digest, and don't keep it any more; None if it isn't here."""
+        """Return the profile with a digest, which is then gone from here; None if there is none."""
         profile, size, _ = self._profiles.pop(digest, (None, 0, ""))
         self._size -= size
         return profile
 
     def drop(self, owner: str) -> None:
-        """Keep the profiles for an owner's rows no more."""
+        """Delete the profiles that are for an owner's rows."""
         for digest in [digest for digest, (_, _, key) in self._profiles.items() if key == owner]:
             self.take(digest)
 

@@ -50,9 +50,7 @@ class WorkerBounds(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What a worker process is started with: its number among all `workers`, its bounds, and where its rows
-    go.
-    """
+    """How a worker process is started: its number among all `workers`, its bounds, and the folder of rows."""
 
     number: int
     workers: int

@@ -89,6 +89,7 @@ def test_a_signed_submit_is_one_tree_with_every_step(server: Server) -> None:
 def test_a_signed_merge_has_the_steps_of_the_engine(server: Server) -> None:
     for name in ("a", "b"):
         submit(server, profile_of(name), {}, "merged")
+    server.forget_decoded()
     reading = {"inflate", "decode", "intern"}
     for format_, steps in (("", {*reading, "sum", "encode"}), ("folded", {"sum", "convert to folded"})):
         trace, headers = signed()
