@@ -41,7 +41,7 @@ _log = structlog.get_logger()
 
 
 class Warming:
-    """Reads blobs ahead. Of those that were live at the start, `read` of a `total` have been read so far."""
+    """Reads blobs ahead. At a start, `total` blobs were live, and `read` of these have been read so far."""
 
     def __init__(self, store: Store, tasks: BlobTasks) -> None:
         self._store = store
