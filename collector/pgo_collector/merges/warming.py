@@ -50,8 +50,9 @@ class Warming:
         self.read = self.total = 0
         # The services and types of which blobs have come or gone since they were read ahead.
         self._waiting: dict[Owner, None] = {}
-        # The largest id of the blobs that were read ahead, by service and type.
+        # The largest id of the blobs that were read ahead, by service and type, and that of all at the start.
         self._read_to: dict[Owner, int] = {}
+        self._first = 0
 
     @property
     def behind(self) -> int:
@@ -79,6 +80,7 @@ class Warming:
         """Read all live blobs, service after service; the services with the newest profiles come last."""
         catalog = self._store.catalog
         self._read_to = await asyncio.to_thread(catalog.newest_ids, _FIRST_NANOS)
+        self._first = max(self._read_to.values(), default=0)
         owners = await asyncio.to_thread(catalog.live_counts)
         self.read, self.total = 0, sum(owners.values())
         for (service, type_), count in owners.items():
@@ -112,7 +114,7 @@ class Warming:
                     await self._idle()
 
     async def _newer(self, owner: Owner) -> Sequence[Blob]:
-        known = self._read_to.get(owner, 0)
+        known = self._read_to.get(owner, self._first)
         blobs = await asyncio.to_thread(self._store.catalog.live_after, owner, known, SEGMENT_PROFILES)
         is_worth_it = len(blobs) == SEGMENT_PROFILES or self._workers.has_room_for_rows("/".join(owner))
         return blobs if is_worth_it else ()
