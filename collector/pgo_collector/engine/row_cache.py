@@ -16,10 +16,10 @@ import numpy as np
 from pprof_merge import Collection, Limits, Profile, ProfileError
 from pprof_merge.arrays import Int64s
 from pprof_merge.codec import StepTimes
-from pprof_merge.merging import EVERY_REQUEST, Batch, RequestIds, Segment
+from pprof_merge.merging import EVERY_REQUEST, Batch, Entries, PackedSegment, RequestIds, Segment
 
 from pgo_collector.engine.blob_columns import BlobColumns
-from pgo_collector.engine.packing import pack, unpack
+from pgo_collector.engine.packing import pack, pack_tightly, unpack, unpack_tight
 from pgo_collector.engine.recent_profiles import RECENT
 from pgo_collector.errors import StorageFails
 from pgo_collector.model.services import is_several
@@ -104,7 +104,7 @@ def reason(error: Exception) -> str:
 class _Found(NamedTuple):
     """A segment in a file, its size in bytes, and the digest with which it begins."""
 
-    segment: Segment
+    segment: PackedSegment
     size: int
     digest: bytes
 
@@ -114,6 +114,9 @@ class RowFile:
 
     .rows has segments, each with the digest of the one before. .tail has the profiles since the last segment,
     and is replaced as a whole. Files that another version of the `engine` wrote are ignored.
+
+    What a segment adds to the dictionary is compressed, since it is read into memory once. Its profiles are
+    used where they are, so they are packed without compression.
     """
 
     def __init__(self, path: Path, engine: str, rows: Rows) -> None:
@@ -165,7 +168,8 @@ class RowFile:
         collection = self._rows.collection
         if not self.n_unsaved:
             return
-        packed = pack((self._engine, self._last, collection.since(self._mark)))
+        entries, profiles = collection.since(self._mark).packed()
+        packed = pack((self._engine, self._last, pack_tightly(entries), profiles))
         if self.is_segment_due:
             self._append(packed)
             self._tail.unlink(missing_ok=True)
@@ -189,8 +193,11 @@ class RowFile:
         unpacked = unpack(packed)
         if unpacked is not None:
             match unpacked.content:
-                case [self._engine, self._last, Segment() as segment]:
-                    return _Found(segment, unpacked.size, unpacked.digest)
+                case [self._engine, self._last, bytes() as tight, list() as profiles]:
+                    match unpack_tight(tight):
+                        case Entries() as entries:
+                            segment = PackedSegment(entries, profiles)
+                            return _Found(segment, unpacked.size, unpacked.digest)
         return None
 
     def _append(self, packed: list[bytes | memoryview]) -> None:
@@ -279,7 +286,7 @@ class RowCache:
         rows = self.rows(owner)
         if not rows.has_any_of(segment):
             other = Collection(self._limits)
-            other.grow(segment)
+            other.grow(segment.packed())
             rows.collection.absorb(other)
 
     def delete(self, owner: str) -> None:

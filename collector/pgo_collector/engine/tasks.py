@@ -47,7 +47,7 @@ from pgo_collector.engine.binaries import chosen_binary, kept_with_help, written
 from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE, ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
-from pgo_collector.engine.packing import unpack_sent
+from pgo_collector.engine.packing import unpack_tight
 from pgo_collector.engine.recent_profiles import RECENT
 from pgo_collector.engine.renditions import NO_BINARIES, BinaryChoice, Rendition
 from pgo_collector.engine.validation import check_cpu
@@ -233,7 +233,7 @@ def absorb_rows(owner: str, part: Path) -> None:
 
     Anything else in the file is ignored: the blobs are then read here. Raises OSError.
     """
-    match unpack_sent(part.read_bytes()):
+    match unpack_tight(part.read_bytes()):
         case [engine, Segment() as segment] if engine == ENGINE:
             try:
                 if not segment.is_sound():

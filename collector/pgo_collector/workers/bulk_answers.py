@@ -2,7 +2,7 @@
 
     size of the JSON    8 bytes, little-endian
     JSON                what is said about the blobs, or {"fails": why}
-    rows                the rest; see `packing.pack_to_send`
+    rows                the rest; see `packing.pack_tightly`
 
 Dask pickles results, errors and much between its processes. In a process that has called `refuse_pickles`, it
 unpickles nothing that it receives.

@@ -14,7 +14,7 @@ from pprof_merge.heap import keep_heap_anyway, trim_after, trim_heap
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE
-from pgo_collector.engine.packing import pack_to_send
+from pgo_collector.engine.packing import pack_tightly
 from pgo_collector.engine.row_cache import Rows
 from pgo_collector.engine.tasks import inspect_all
 from pgo_collector.errors import EngineDiffers
@@ -39,7 +39,7 @@ def _read_part(engine: str, blobs: BlobColumns) -> Answer:
     rows = Rows(STORED_LIMITS)
     unreadable = rows.load(blobs, np.arange(len(blobs)))
     segment = rows.collection.since(Collection().mark)
-    return Answer({blobs.name(row): why for row, why in unreadable.items()}, pack_to_send((engine, segment)))
+    return Answer({blobs.name(row): why for row, why in unreadable.items()}, pack_tightly((engine, segment)))
 
 
 @answering

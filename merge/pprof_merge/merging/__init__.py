@@ -37,7 +37,7 @@ from pprof_merge.merging.weights import (
 
 if TYPE_CHECKING:
     from pprof_merge.merging.collection import Collection
-    from pprof_merge.merging.segment import SEGMENT_PARTS, Segment
+    from pprof_merge.merging.segment import SEGMENT_PARTS, Entries, PackedSegment, Segment
     from pprof_merge.merging.snapshots import Kind, Snapshots, kind_of, kinds_of
     from pprof_merge.merging.weighing import SERVICE
 
@@ -46,6 +46,8 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "Collection",
     # What a collection has read, to be saved and loaded again.
     "Segment",
+    "Entries",
+    "PackedSegment",
     "SEGMENT_PARTS",
     "check_compatible",
     # Labels of samples that number requests: a `Batch` can leave them out, or take only some requests.
@@ -73,7 +75,7 @@ __getattr__ = on_first_use(
     __name__,
     {
         "collection": ["Collection"],
-        "segment": ["SEGMENT_PARTS", "Segment"],
+        "segment": ["SEGMENT_PARTS", "Entries", "PackedSegment", "Segment"],
         "snapshots": ["Kind", "Snapshots", "kind_of", "kinds_of"],
         "weighing": ["SERVICE"],
     },

@@ -22,7 +22,7 @@ from pprof_merge.merging.headers import combine_headers
 from pprof_merge.merging.incremental import Contribution, IncrementalMerge
 from pprof_merge.merging.numbered import NumberedProfiles
 from pprof_merge.merging.origins import GivenLabels, Origin, origins_of
-from pprof_merge.merging.segment import Mark, Segment
+from pprof_merge.merging.segment import Mark, PackedSegment, Segment
 from pprof_merge.merging.selection import AllProfiles, SelectedProfiles
 from pprof_merge.merging.snapshots import Kind, Snapshots, SnapshotSums
 from pprof_merge.merging.sums import PlainSums, SizeSums, Sums
@@ -110,12 +110,12 @@ class Collection:
         blocks = self._profiles.since(mark.profiles)
         return Segment(self._dictionary.since(mark.counts), NumberedProfiles.joined(blocks))
 
-    def grow(self, segment: Segment) -> None:
-        """Add a segment of a collection that was as this one is now. Its arrays are not copied."""
+    def grow(self, segment: PackedSegment) -> None:
+        """Add a segment of a collection that was as this one is now. Its profiles' arrays are not copied."""
         self._dictionary.grow(segment.entries)
         self._profiles.add_segment(segment.profiles)
 
-    def settle(self, segment: Segment) -> None:
+    def settle(self, segment: PackedSegment) -> None:
         """Use the segment's arrays for the profiles of the last additions, which it was made from."""
         self._profiles.replace_last(segment.profiles)
 
@@ -272,5 +272,5 @@ class Collection:
 
 def _from_segment(limits: Limits, segment: Segment) -> Collection:
     collection = Collection(limits)
-    collection.grow(segment)
+    collection.grow(segment.packed())
     return collection

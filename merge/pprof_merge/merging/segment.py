@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from pprof_merge.arrays import Int64s, Ints
-from pprof_merge.merging.numbered import NumberedProfiles
+from pprof_merge.columns.narrow import Narrow
+from pprof_merge.merging.numbered import NumberedProfiles, PackedProfiles
 from pprof_merge.profile import Header, ValueType
 
 
@@ -63,6 +64,10 @@ class Segment:
     entries: Entries
     profiles: NumberedProfiles
 
+    def packed(self) -> PackedSegment:
+        """Return the same, as it is kept."""
+        return PackedSegment(self.entries, self.profiles.packed())
+
     def is_sound(self) -> bool:
         """Return whether sizes fit, and profiles use entries of this segment alone, as in a first one.
 
@@ -94,5 +99,21 @@ class Segment:
         return bool((profiles.value_counts == profiles.stack_counts * n_types[profiles.headers]).all())
 
 
+class PackedSegment(NamedTuple):
+    """A segment with its profiles packed, in order."""
+
+    entries: Entries
+    profiles: list[PackedProfiles]
+
+
 # The classes of the objects in a segment, besides arrays, lists, tuples, texts and numbers.
-SEGMENT_PARTS: Final[tuple[type[Any], ...]] = (Segment, Entries, Rows, NumberedProfiles, Header, ValueType)
+SEGMENT_PARTS: Final[tuple[type[Any], ...]] = (
+    Segment,
+    Entries,
+    Rows,
+    NumberedProfiles,
+    Header,
+    ValueType,
+    PackedProfiles,
+    Narrow,
+)

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pprof_merge.arrays import Bytes, Int32s, Int64s, Ints
+from pprof_merge.columns.narrow import Slices
 from pprof_merge.columns.ragged import offsets_of, rows_of_indexes
 from pprof_merge.merging.headers import SortKey, column_order
-from pprof_merge.merging.numbered import RAGGED, NumberedProfiles
+from pprof_merge.merging.numbered import NumberedProfiles, PackedProfiles, PackedSamples
 from pprof_merge.profile import Header, ValueType
 
 # The samples of a part, about, which bounds the memory of a merge besides the sums.
-_PART_SAMPLES = 1 << 16
+_PART_SAMPLES = 1 << 18
 
 
 class Chunk(NamedTuple):
@@ -40,7 +41,7 @@ class Part(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """Runs of profiles with one header that are consecutive both in the selection and in one block.
+    """Runs of profiles that are consecutive both in the selection and in one block.
 
     Run i has the profiles begins[i] to ends[i] - 1 of the block with the index owners[i].
     """
@@ -48,24 +49,25 @@ class _Runs(NamedTuple):
     owners: Ints
     begins: Ints
     ends: Ints
-    headers: Ints
 
 
-class _RaggedColumn:
-    """One ragged column of several blocks of profiles."""
+class _Offsets:
+    """Where the rows of profiles are in a ragged column of several blocks."""
 
-    def __init__(self, columns: Sequence[Ints], counts: Sequence[Int64s]) -> None:
-        self._columns = columns
+    def __init__(self, counts: Sequence[Int64s]) -> None:
         # The offsets of all blocks, one after another, and where those of each begin.
         self._offsets = np.concatenate([offsets_of(of_block) for of_block in counts])
         self._firsts = offsets_of(np.array([len(of_block) + 1 for of_block in counts]))
 
-    def of(self, runs: _Runs) -> list[Any]:
-        """Return this column for each run, as views."""
+    def of(self, runs: _Runs) -> tuple[Int64s, Int64s]:
+        """Return where the rows of each run begin and end in its block (n,)."""
         firsts = self._firsts[runs.owners]
-        begins, ends = self._offsets[firsts + runs.begins], self._offsets[firsts + runs.ends]
-        slices = zip(runs.owners.tolist(), begins.tolist(), ends.tolist(), strict=True)
-        return [self._columns[owner][begin:end] for owner, begin, end in slices]
+        return self._offsets[firsts + runs.begins], self._offsets[firsts + runs.ends]
+
+    def rows(self, columns: Sequence[Any], runs: _Runs) -> Any:
+        """Return the rows of all runs, joined; `columns` are those of the blocks."""
+        slices = Slices(runs.owners, *self.of(runs))
+        return np.concatenate([columns[owner][begin:end] for owner, begin, end in slices.listed])
 
 
 class SelectedProfiles:
@@ -75,8 +77,9 @@ class SelectedProfiles:
     `digests` are (n, 32).
     """
 
-    def __init__(self, blocks: Sequence[NumberedProfiles], numbers: Ints, headers: Sequence[Header]) -> None:
-        self._blocks, self._numbers, self._all_headers = [NumberedProfiles.none(), *blocks], numbers, headers
+    def __init__(self, blocks: Sequence[PackedProfiles], numbers: Ints, headers: Sequence[Header]) -> None:
+        self._blocks = [*NumberedProfiles.none().packed(), *blocks]
+        self._numbers, self._all_headers = numbers, headers
         # The index of the block that each profile is in, and its row there.
         firsts = offsets_of(np.array([len(each) for each in self._blocks]))
         self._owners = rows_of_indexes(firsts, numbers)
@@ -121,37 +124,44 @@ class SelectedProfiles:
 
         Every profile must have all of the types.
         """
-        stacks, values, mappings, inner_columns = (
-            _RaggedColumn(
-                [getattr(block, name) for block in self._blocks],
-                [getattr(block, counts) for block in self._blocks],
-            )
-            for name, counts in RAGGED.items()
+        orders = {
+            number: column_order(self._all_headers[number].sample_types, sample_types)
+            for number in np.unique(self._headers).tolist()
+        }
+        columns = sorted({column for order in orders.values() for column in order})
+        samples = PackedSamples(self._blocks, columns)
+        stacks, mappings, inner_columns = (
+            _Offsets([getattr(block, counts) for block in self._blocks])
+            for counts in ("stack_counts", "mapping_counts", "inner_column_counts")
         )
+        of_mappings = [block.mappings for block in self._blocks]
+        of_inner_columns = [block.inner_columns for block in self._blocks]
         n_stacks, n_mappings = self._column("stack_counts"), self._column("mapping_counts")
         before = offsets_of(n_stacks)[:-1] // _PART_SAMPLES
         begins = np.flatnonzero(np.diff(before, prepend=-1)).tolist()
         for begin, end in pairwise([*begins, len(self)]):
             runs = self._runs(begin, end)
-            headers = [self._all_headers[header] for header in runs.headers.tolist()]
-            of_types = [
-                reorder_columns(_rows(flat, header), header.sample_types, sample_types)
-                for flat, header in zip(values.of(runs), headers, strict=True)
-            ]
+            counts = n_stacks[begin:end]
+            slices = Slices(runs.owners, *stacks.of(runs))
+            numbers, values = samples.take(slices, self._numbers[begin:end], counts)
             yield Part(
-                chunk=Chunk(
-                    np.concatenate(
-                        stacks.of(runs), dtype=np.intp
-                    ),  # once, rather than for each use as an index
-                    # A pickled array comes back with a type object of its own, with which NumPy adds at
-                    # indexes thirty times slower.
-                    np.concatenate(of_types, dtype=np.int64),
-                    offsets_of(n_stacks[begin:end]),
-                ),
-                mappings=np.concatenate(mappings.of(runs)),
+                chunk=Chunk(numbers, self._in_order(values, begin, counts, orders).T, offsets_of(counts)),
+                mappings=mappings.rows(of_mappings, runs),
                 mapping_offsets=offsets_of(n_mappings[begin:end]),
-                inner_columns=np.concatenate(inner_columns.of(runs)),
+                inner_columns=inner_columns.rows(of_inner_columns, runs),
             )
+
+    def _in_order(self, values: Int64s, begin: int, counts: Int64s, orders: dict[int, list[int]]) -> Int64s:
+        """Return the values (k, m) of profiles from `begin` on in the order that their headers say.
+
+        `counts` are the profiles' samples, and `orders` the columns by the number of a header.
+        """
+        columns = sorted({column for order in orders.values() for column in order})
+        if all(order == columns for order in orders.values()):
+            return values
+        headers, which = np.unique(self._headers[begin : begin + len(counts)], return_inverse=True)
+        rows = np.searchsorted(columns, [orders[header] for header in headers.tolist()])
+        return np.take_along_axis(values, rows.T[:, np.repeat(which, counts)], axis=0)
 
     def totals(self, sample_type: ValueType) -> Int64s:
         """Return the sum of the sizes of each profile's values of one sample type (n,). All must have it."""
@@ -164,11 +174,11 @@ class SelectedProfiles:
 
     def _runs(self, begin: int, end: int) -> _Runs:
         """Return the runs of the profiles at the positions `begin` to `end` - 1."""
-        owners, rows, headers = (column[begin:end] for column in (self._owners, self._rows, self._headers))
-        is_next = (np.diff(owners) == 0) & (np.diff(rows) == 1) & (np.diff(headers) == 0)
+        owners, rows = self._owners[begin:end], self._rows[begin:end]
+        is_next = (np.diff(owners) == 0) & (np.diff(rows) == 1)
         firsts = np.flatnonzero(np.append(True, ~is_next))
         ends = rows[np.append(firsts[1:], end - begin) - 1] + 1
-        return _Runs(owners[firsts], rows[firsts], ends, headers[firsts])
+        return _Runs(owners[firsts], rows[firsts], ends)
 
     def _column(self, name: str) -> Any:
         """Return the entries (n,) of the selected profiles in a column with one row a profile."""
@@ -183,19 +193,13 @@ def reorder_columns(
     return values if sample_types == wanted else values[:, column_order(sample_types, wanted)]
 
 
-def _rows(values: Int64s, header: Header) -> Int64s:
-    """Return flat values of profiles with this header as (k, n_types)."""
-    n_types = len(header.sample_types)
-    return values.reshape(len(values) // max(n_types, 1), n_types)
-
-
 class _Block(NamedTuple):
     """Profiles that were added together, the number of the first, and their memory in bytes.
 
     `nbytes` is 0 if the arrays are those of a segment, which somebody else accounts for.
     """
 
-    profiles: NumberedProfiles
+    profiles: PackedProfiles
     first: int
     nbytes: int
 
@@ -222,22 +226,28 @@ class AllProfiles:
 
     def add(self, profiles: NumberedProfiles) -> range:
         """Add profiles; return their numbers."""
-        return self._add(profiles, profiles.nbytes)
+        first = len(self)
+        for packed in profiles.packed():
+            self._add(packed, packed.nbytes)
+        return range(first, len(self))
 
-    def add_segment(self, profiles: NumberedProfiles) -> None:
+    def add_segment(self, every: Sequence[PackedProfiles]) -> None:
         """Add profiles whose arrays are those of a segment."""
-        self._add(profiles, 0)
+        for packed in every:
+            self._add(packed, 0)
 
-    def replace_last(self, profiles: NumberedProfiles) -> None:
+    def replace_last(self, every: Sequence[PackedProfiles]) -> None:
         """Replace the last profiles by equal ones whose arrays are those of a segment."""
-        del self._blocks[bisect_left(self._blocks, len(self) - len(profiles), key=_first) :]
-        self._add(profiles, 0)
+        first = len(self) - sum(map(len, every))
+        del self._blocks[bisect_left(self._blocks, first, key=_first) :]
+        self.add_segment(every)
 
     def since(self, number: int) -> list[NumberedProfiles]:
         """Return the profiles from `number` on, which must be the first of an addition."""
-        return [block.profiles for block in self._blocks[bisect_left(self._blocks, number, key=_first) :]]
+        first = bisect_left(self._blocks, number, key=_first)
+        return [block.profiles.unpacked() for block in self._blocks[first:]]
 
-    def find(self, number: int) -> tuple[NumberedProfiles, int]:
+    def find(self, number: int) -> tuple[PackedProfiles, int]:
         """Return the profiles that a profile was added with, and its row there."""
         block = self._blocks[bisect_right(self._blocks, number, key=_first) - 1]
         return block.profiles, number - block.first
@@ -256,13 +266,12 @@ class AllProfiles:
 
     def select(self, numbers: Iterable[int], headers: Sequence[Header]) -> SelectedProfiles:
         """Return the profiles with these numbers, in this order; `headers` are those of their dictionary."""
-        return SelectedProfiles(self.since(0), np.fromiter(numbers, np.int64), headers)
+        blocks = [block.profiles for block in self._blocks]
+        return SelectedProfiles(blocks, np.fromiter(numbers, np.int64), headers)
 
-    def _add(self, profiles: NumberedProfiles, nbytes: int) -> range:
-        numbers = range(len(self), len(self) + len(profiles))
-        if numbers:
-            self._blocks.append(_Block(profiles, numbers.start, nbytes))
-        return numbers
+    def _add(self, profiles: PackedProfiles, nbytes: int) -> None:
+        if len(profiles):
+            self._blocks.append(_Block(profiles, len(self), nbytes))
 
 
 def _as_strings(digests: Bytes) -> Any:

@@ -19,7 +19,7 @@ from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.engine import row_cache
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE
-from pgo_collector.engine.packing import pack, pack_to_send, unpack, unpack_sent
+from pgo_collector.engine.packing import pack, pack_tightly, unpack, unpack_tight
 from pgo_collector.engine.row_cache import RowCache, RowFile, Rows
 from pgo_collector.engine.tasks import absorb_rows
 from pgo_collector.model.series import Series
@@ -205,14 +205,14 @@ def test_a_damaged_byte_is_noticed(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_a_damaged_byte_of_what_was_sent_is_noticed(data: st.DataObject) -> None:
     content = data.draw(st.lists(st.integers()) | st.binary(min_size=1))
-    sent = pack_to_send(content)
-    assert unpack_sent(sent) == content
+    sent = pack_tightly(content)
+    assert unpack_tight(sent) == content
     at = data.draw(st.integers(0, len(sent) - 1))
     damaged = bytearray(sent)
     damaged[at] ^= data.draw(st.integers(1, 255))
     # The last byte of the compressed bits has some that nobody reads.
-    assert unpack_sent(bytes(damaged)) in (None, content)
-    assert unpack_sent(sent[:at]) is None
+    assert unpack_tight(bytes(damaged)) in (None, content)
+    assert unpack_tight(sent[:at]) is None
 
 
 @pytest.mark.parametrize(
@@ -226,14 +226,14 @@ def test_rows_that_do_not_fit_are_not_absorbed(
     rows = Rows(STORED_LIMITS)
     take_in(rows, folder, PROFILES[:2])
     segment = rows.collection.since(Rows(STORED_LIMITS).collection.mark)
-    (tmp_path / "sent").write_bytes(pack_to_send((ENGINE, segment)))
+    (tmp_path / "sent").write_bytes(pack_tightly((ENGINE, segment)))
     absorb_rows("sound/cpu", tmp_path / "sent")
     assert len(ROW_CACHE.rows("sound/cpu").collection) == 2
     ROW_CACHE.delete("sound/cpu")
     wrong = getattr(segment.profiles, column).copy()
     wrong[-1] = number
     unsound = replace(segment, profiles=replace(segment.profiles, **{column: wrong}))
-    (tmp_path / "sent").write_bytes(pack_to_send((ENGINE, unsound)))
+    (tmp_path / "sent").write_bytes(pack_tightly((ENGINE, unsound)))
     absorb_rows("unsound/cpu", tmp_path / "sent")
     assert len(ROW_CACHE.rows("unsound/cpu").collection) == 0
 
@@ -342,7 +342,7 @@ def test_what_no_segment_is_made_of_is_ignored(text: bytes) -> None:
 
 @pytest.mark.parametrize("content", [("1", "no segment"), "x", ("1",), None])
 def test_an_object_that_is_not_a_segment_is_ignored(content: object, tmp_path: Path) -> None:
-    assert unpack_sent(pack_to_send(content)) == content
+    assert unpack_tight(pack_tightly(content)) == content
     packed = b"".join(pack(content))
     found = unpack(memoryview(packed))
     assert found is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,9 @@ from pprof_merge import (
     merge,
 )
 from pprof_merge.arrays import Int64s, Ints
+from pprof_merge.merging.batch import Batch
+from pprof_merge.merging.dictionary import Dictionary
+from pprof_merge.merging.numbered import NumberedProfiles
 from pprof_merge.merging.sums import PlainSums
 from pprof_proto import profile_pb2 as messages
 
@@ -82,13 +85,13 @@ def test_a_collection_is_its_segments(random: Random, count: int) -> None:
     for profile in inputs:
         collection.add(profile)
         if random.random() < 0.5:
-            again.grow(collection.since(again.mark))
+            again.grow(collection.since(again.mark).packed())
             assert again.mark == collection.mark
         if random.random() < 0.3:  # profiles can be added to a loaded collection too
             missing = inputs[len(again) : len(collection)]
             assert list(again.extend(missing)) == list(range(len(again) - len(missing), len(again)))
             collection, again = again, Collection()
-    again.grow(collection.since(again.mark))
+    again.grow(collection.since(again.mark).packed())
     assert encode(again.merge()) == merged_at_once(inputs)
     part = random.sample(range(count), random.randint(1, count))
     assert encode(again.merge(part)) == merged_at_once([inputs[number] for number in part])
@@ -245,3 +248,45 @@ def test_values_that_were_pickled_are_added_as_fast(monkeypatch: pytest.MonkeyPa
     assert encode(loaded.merge([0])) == encode(collection.merge([0]))
     assert types
     assert all(each is np.dtype(np.int64) for each in types)
+
+
+def with_values(types: int, values: list[list[int]]) -> bytes:
+    """Return a profile with a sample at each of some addresses, which has one value of each type."""
+    kinds = [messages.ValueType(type=1 + number, unit=1) for number in range(types)]
+    samples = [messages.Sample(location_id=[1 + row], value=each) for row, each in enumerate(values)]
+    locations = [messages.Location(id=1 + row, address=1 + row) for row in range(len(values))]
+    strings = [b"", *(b"t%d" % number for number in range(types))]
+    return messages.Profile(
+        sample_type=kinds, sample=samples, location=locations, string_table=strings
+    ).SerializeToString()
+
+
+@given(data=st.data())
+def test_packed_profiles_are_unpacked_as_they_were(data: st.DataObject) -> None:
+    """Values may be multiples of others or not, of any size and sign; profiles may differ in their types."""
+    number = st.integers(0, 300) | st.sampled_from([0, 1, -1, 1 << 40, -(1 << 63), (1 << 63) - 1])
+    inputs = []
+    for types in data.draw(st.lists(st.integers(1, 3) | st.just(60), min_size=1, max_size=5)):
+        rows = data.draw(st.lists(st.lists(number, min_size=types, max_size=types), max_size=4))
+        if data.draw(st.booleans()):
+            rows = [[row[0] % 1000 * (1 + column) for column in range(types)] for row in rows]
+        inputs.append(with_values(types, rows))
+    batch = Batch(Limits())
+    for profile in inputs:
+        batch.read(profile)
+    numbered = Dictionary(batch).take_profiles()
+    unpacked = NumberedProfiles.joined([each.unpacked() for each in numbered.packed()])
+    for field in fields(NumberedProfiles):
+        was, now = getattr(numbered, field.name), getattr(unpacked, field.name)
+        assert was.dtype == now.dtype
+        assert was.tolist() == now.tolist()
+
+
+def test_profiles_with_many_types_do_not_widen_those_of_others() -> None:
+    many, few = with_values(100, [[1] * 100]), with_values(1, [[1 + row] for row in range(20_000)])
+    collection = Collection()
+    list(collection.extend([few, many, few, many]))
+    # A stack's number takes two bytes, and a value about as many. If each sample had 100 values, it were 100.
+    assert collection.own_nbytes < 2 * 20_000 * 5
+    assert encode(collection.merge([0, 2])) == merged_at_once([few, few])
+    assert encode(collection.merge([1, 3])) == merged_at_once([many, many])
