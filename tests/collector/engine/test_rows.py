@@ -381,7 +381,7 @@ def test_rows_that_are_read_ahead_leave_memory_before_those_that_are_used(
         kept.load(owner, stored(folder, PROFILES[:1]))
         kept.enforce_budget(owner)
     kept.load("sends/cpu", stored(folder, PROFILES[:2]), is_use=False)
-    kept.most_bytes = kept.used_bytes.value
+    kept.most_bytes = kept.used_bytes
     kept.enforce_budget("sends/cpu")
     for path in (tmp_path / "sends.cpu.tail", tmp_path / "is merged.cpu.tail"):
         assert path.exists() == path.name.startswith("sends")
