@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,7 +16,6 @@ from pgo_agent.native import (
     find_interpreter,
 )
 
-_FIRST_PAUSE = 0.5  # seconds from a look at a process that doesn't run Python to the next; then twice as long
 _MOST_REASONS = 3
 
 
@@ -31,8 +29,8 @@ class PythonProcesses:
         self._maps, self._read_frames = maps, read_frames
         self._found: dict[int, Interpreter] = {}
         self._codes = PythonCodes()
-        self._looks: dict[int, tuple[float, float]] = {}  # when to look again, and the pause after that
-        self._reasons: dict[str, int] = {}  # why a process can't be read
+        self._without = {"": ""}  # by memory map: why the interpreter can't be read, or that there is none
+        self._reasons: dict[str, int] = {}  # each with a process that was sampled
         self._samples: Counter[bool] = Counter()
         self._versions = set[tuple[int, int]]()
 
@@ -51,21 +49,18 @@ class PythonProcesses:
         """Return the Python frames of a thread that was sampled, by what the kernel's side read, if any."""
         interpreter = self._found.get(pid)
         if interpreter is None:
-            now = time.monotonic()
-            when, pause = self._looks.get(pid, (now, _FIRST_PAUSE))
-            if when <= now:  # it may have just begun
-                if pid in self._looks:
-                    self._maps.read(pid)
-                self._looks[pid] = now + pause, 2 * pause
-                self._look(pid)
+            self._look(pid)
         elif chain:
             return self._codes.segments(interpreter, chain) or ()
         return ()
 
     def count(self, pid: int, samples: int, *, has_python: bool) -> None:
         """Count samples of a process, which have Python frames or none."""
-        if pid in self._found:
+        if interpreter := self._found.get(pid):
             self._samples[has_python] += samples
+            self._versions.add(interpreter.version)
+        elif reason := self._without.get(self._maps.text(pid)):
+            self._reasons.setdefault(reason, pid)
 
     def comment(self) -> str:
         """Return how many samples have Python frames, and whose have none; "" if no process runs Python."""
@@ -78,10 +73,13 @@ class PythonProcesses:
         return f"Python frames: {'; '.join(parts)}" if parts else ""
 
     def _look(self, pid: int) -> None:
+        """Find the interpreter of a process; if it has none, not again until it has other libraries."""
+        text = self._maps.text(pid)
+        if text in self._without:
+            return
         found = find_interpreter(pid, self._maps)
         if isinstance(found, Interpreter):
             self._found[pid] = found
-            self._versions.add(found.version)
             self._read_frames(pid, found.frames)
-        elif found:
-            self._reasons.setdefault(found, pid)
+        elif found is not None:  # else another with the same map, such as its parent, may still be there
+            self._without[text] = found

@@ -107,19 +107,24 @@ _TELLS_OFFSETS = (3, 13)
 _TOLD_FRAMES = FrameLayout(*[0] * len(FrameLayout._fields))._replace(entry_value=_CSTACK, hash=24)
 
 
-def find_interpreter(pid: int, maps: MemoryMaps) -> Interpreter | str:
+def find_interpreter(pid: int, maps: MemoryMaps) -> Interpreter | str | None:
     """Return the interpreter that a process runs; "" if it runs none, else why it can't be read.
 
-    `maps` has read the memory map of the process.
+    Returns None if the process has ended. `maps` has read its memory map.
     """
     try:
+        program = str(Path(f"/proc/{pid}/exe").readlink())
         memory = Memory(pid)
-        for symbols in _symbols_of(pid, maps):
+        for symbols in _symbols_of(pid, program, maps.text(pid)):
             found = _interpreter(pid, memory, symbols)
             if found:
                 return found
-    except OSError as error:
-        return f"its memory can't be read: {error.strerror}"
+    except PermissionError:
+        return "its memory can't be read"
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    except OSError:  # what looks like an interpreter is none
+        return ""
     return ""
 
 
@@ -139,11 +144,9 @@ def _interpreter(pid: int, memory: Memory, symbols: dict[str, int]) -> Interpret
         return Interpreter(pid, memory, version, frames, codes, symbols[_CODE_TYPE])
     if version == _TELLS_OFFSETS:
         told = _told_layouts(memory.read(runtime, _OFFSETS.size), runtime)
-        return (
-            Interpreter(pid, memory, version, *told, symbols[_CODE_TYPE])
-            if told
-            else "a build of 3.13 without the GIL"
-        )
+        if not told:
+            return "CPython 3.13 without the interpreter's lock isn't known"
+        return Interpreter(pid, memory, version, *told, symbols[_CODE_TYPE])
     return f"CPython {version[0]}.{version[1]} isn't known, only 3.11 to 3.13"
 
 
@@ -166,14 +169,13 @@ def _told_layouts(told: bytes, runtime: int) -> tuple[FrameLayout, CodeLayout] |
     return _TOLD_FRAMES._replace(**of | {"interpreters": runtime + of["interpreters"]}), codes
 
 
-def _symbols_of(pid: int, maps: MemoryMaps) -> Iterator[dict[str, int]]:
-    """Yield the addresses of the interpreter's symbols in the memory of a process, by file that has them."""
-    try:
-        program = str(Path(f"/proc/{pid}/exe").readlink())
-    except OSError:
-        return
+def _symbols_of(pid: int, program: str, text: str) -> Iterator[dict[str, int]]:
+    """Yield the addresses of the interpreter's symbols in the memory of a process, by file that has them.
+
+    `text` is the memory map. Raises OSError.
+    """
     passed = set[str]()
-    for line in EXECUTABLE_LINE.finditer(maps.text(pid)):
+    for line in EXECUTABLE_LINE.finditer(text):
         file = line["file"]
         if file not in passed and (file == program or "/libpython" in file):
             passed.add(file)

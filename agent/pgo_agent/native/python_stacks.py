@@ -30,19 +30,26 @@ _CODECS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
 _MOST_NAME, _MOST_FILE, _MOST_TABLE = 256, 1024, 16 << 10  # characters, and bytes
 _MOST_LINE = (1 << 31) - 1
 _MOST_CODES, _MOST_BYTES = 20_000, 32 << 20  # of a capture
+_MOST_FRAMES = 100_000  # that are kept at a time
 _SHIMS = (
     "<shim>",
     "__init__",
 )  # the files of code that the interpreter itself has for calls, in 3.12 and 3.13
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PythonFrame(Frame):
-    """A line of a Python function. It has no address; its symbol is as perf's trampolines name it."""
+    """A line of a Python function. It has no address; its symbol is as perf's trampolines name it.
+
+    `PythonCodes` makes each once, so one is equal to itself only: stacks of many are hashed often.
+    """
 
     file: str
     line: int
     first_line: int
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 class Segment(NamedTuple):
@@ -82,6 +89,8 @@ class PythonCodes:
     def __init__(self) -> None:
         self._codes: dict[tuple[int, int, int], _Code | None] = {}
         self._bytes = 0
+        # By process, code, instruction and fingerprint; none for the interpreter's own, None if not known.
+        self._frames: dict[tuple[int, int, int, int], tuple[PythonFrame, ...] | None] = {}
 
     def segments(self, interpreter: Interpreter, chain: bytes) -> list[Segment] | None:
         """Return the Python frames of a thread, leaf first; None if what they are can't be known.
@@ -91,21 +100,33 @@ class PythonCodes:
         segments, frames = list[Segment](), list[PythonFrame]()
         for address, instruction, fingerprint, entry in _ITEM.iter_unpack(chain):
             if address:
-                key = interpreter.pid, address, fingerprint
-                if key not in self._codes:
-                    if len(self._codes) >= _MOST_CODES or self._bytes >= _MOST_BYTES:
-                        return None
-                    code = self._codes[key] = _read_code(interpreter, address, fingerprint)
-                    self._bytes += code.size if code else 0
-                code = self._codes[key]
-                if code is None:
+                key = interpreter.pid, address, instruction, fingerprint
+                if key not in self._frames:
+                    if len(self._frames) >= _MOST_FRAMES:
+                        self._frames.clear()
+                    self._frames[key] = self._read_frame(interpreter, address, instruction, fingerprint)
+                known = self._frames[key]
+                if known is None:
                     return None
-                if code.file not in _SHIMS:
-                    frames.append(code.frame(instruction))
+                frames += known
             if entry:
                 segments.append(Segment(tuple(frames), entry))
                 frames = []
         return segments
+
+    def _read_frame(
+        self, interpreter: Interpreter, address: int, instruction: int, fingerprint: int
+    ) -> tuple[PythonFrame, ...] | None:
+        key = interpreter.pid, address, fingerprint
+        if key not in self._codes:
+            if len(self._codes) >= _MOST_CODES or self._bytes >= _MOST_BYTES:
+                return None
+            read = self._codes[key] = _read_code(interpreter, address, fingerprint)
+            self._bytes += read.size if read else 0
+        code = self._codes[key]
+        if code is None:
+            return None
+        return () if code.file in _SHIMS else (code.frame(instruction),)
 
 
 def mixed(

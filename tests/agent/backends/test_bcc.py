@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -178,6 +179,18 @@ def test_a_stack_that_is_larger_than_its_copy_goes_on_as_the_kernel_followed_it(
     (known,) = recording.stacks
     assert known.frames == whole.frames
     assert recording.cut_short == 0
+
+
+@needs_btf
+def test_functions_of_python_that_are_not_of_the_stack_are_not_told(kernel: StandInKernel) -> None:
+    """Without a copy of the stack, nobody knows where in it they belong."""
+    address, _ = own_code()
+    kernel.happens(sample(user=[address], python=[0, 0, 0, address, 16, 16, 16, 16]), sample(user=[address]))
+    recording = sampler(kernel, own_name()).record(SECONDS, Event())
+    ((stack, (count, _)),) = recording.stacks.items()
+    assert ([frame.mapping is not None for frame in stack.frames], count) == ([True], 2)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert recording.python == f"Python frames: in 0 of 2 samples of CPython {version}"
 
 
 def kept_processes() -> set[int]:
