@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import errno
 import json
 import os
 import re
@@ -188,9 +189,16 @@ class _Sampler:
         words = {"WANTED": wanted, "DEPTH": _DEPTH, "COPIED_BYTES": ring // 2, "RING_PAGES": ring >> 12}
         words |= {"MOST_FRAMES": MOST_FRAMES}
         text = re.sub(rf"\b({'|'.join(words)})\b", lambda found: str(words[found[0]]), _TEXT)
-        places = kernel_places()
-        python = python_program(places.get("FSBASE"))
-        self._bpf = BPF(text=forks + copies_program() + python + text)
+        with_python, without = (
+            forks + copies_program() + python_program(fsbase) + text
+            for fsbase in (kernel_places().get("FSBASE"), None)
+        )
+        try:
+            self._bpf = _loaded(with_python)
+        except Exception as error:  # bcc raises no other
+            if os.strerror(errno.EPERM) in str(error):
+                raise
+            self._bpf = _loaded(without)  # an older kernel's verifier may give up on long loops
         ctypes.CDLL(None).malloc_trim(0)  # the compiler has freed 50 MiB
         self._forked = self._bpf["forked"] if forks else None
         self._bpf["samples"].open_ring_buffer(self._add)
@@ -260,6 +268,13 @@ class _Sampler:
             return Path(f"/proc/{process}/comm").read_bytes().rstrip(b"\n") in self._names
         except OSError:  # the process has ended; only the name of this thread is known
             return comm in self._names
+
+
+def _loaded(text: str) -> Any:
+    """Return the program, compiled and accepted by the kernel."""
+    bpf = BPF(text=text)
+    bpf.load_func("on_sample", BPF.PERF_EVENT)
+    return bpf
 
 
 def _print_list(*items: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 MOST_FRAMES, FRAME_BYTES = 256, 32  # that are told, and of each
-_MOST_THREADS = 256
+_MOST_THREADS = 1024
 _MOST_PASSED = 1024  # frames beyond those that are told
 _TEXT = """
 struct item {

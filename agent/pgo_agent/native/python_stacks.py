@@ -31,10 +31,7 @@ _MOST_NAME, _MOST_FILE, _MOST_TABLE = 256, 1024, 16 << 10  # characters, and byt
 _MOST_LINE = (1 << 31) - 1
 _MOST_CODES, _MOST_BYTES = 20_000, 32 << 20  # of a capture
 _MOST_FRAMES = 100_000  # that are kept at a time
-_SHIMS = (
-    "<shim>",
-    "__init__",
-)  # the files of code that the interpreter itself has for calls, in 3.12 and 3.13
+_SHIMS = ("<shim>", "__init__")  # the files of code of the interpreter itself, for calls, in 3.12 and 3.13
 
 
 @dataclass(frozen=True, slots=True, eq=False)

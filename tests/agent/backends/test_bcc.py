@@ -14,7 +14,8 @@ from threading import Event
 from typing import Any
 
 import pytest
-from pgo_agent.backends import Bcc, KeptBcc, ProcessSampler
+from pgo_agent.backends import Bcc, KeptBcc, ProcessSampler, copies_program, forks_program
+from pgo_agent.backends.bcc_python import python_program
 from pgo_agent.errors import NoSamples, ToolFailed
 from pgo_agent.native import Recording, function_names
 from pgo_agent.native.elf import Elf
@@ -191,6 +192,20 @@ def test_functions_of_python_that_are_not_of_the_stack_are_not_told(kernel: Stan
     assert ([frame.mapping is not None for frame in stack.frames], count) == ([True], 2)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert recording.python == f"Python frames: in 0 of 2 samples of CPython {version}"
+
+
+@needs_btf
+def test_a_kernel_that_finds_the_program_too_long_samples_without_python(
+    kernel: StandInKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = forks_program() + copies_program() + python_program(1)
+    monkeypatch.setenv("BCC_LONGEST", str(len(text)))
+    address, _ = own_code()
+    kernel.happens(sample(user=[address]))
+    assert len(sampler(kernel, own_name()).record(SECONDS, Event()).stacks) == 1
+    monkeypatch.setenv("BCC_LONGEST", "100")
+    with pytest.raises(ToolFailed):
+        sampler(kernel, own_name()).record(SECONDS, Event())
 
 
 def kept_processes() -> set[int]:

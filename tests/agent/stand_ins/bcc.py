@@ -117,7 +117,12 @@ class _Ring:
 
 
 class BPF:
-    """A loaded program with its tables. Before a table is read, all that has happened is in it."""
+    """A loaded program with its tables. Before a table is read, all that has happened is in it.
+
+    A program of more than `BCC_LONGEST` bytes is too long for the kernel.
+    """
+
+    PERF_EVENT = 7
 
     def __init__(self, text: str) -> None:
         self._text, self._attached, self._ring, self._copies = text, set[str](), _Ring(), _Ring()
@@ -158,6 +163,13 @@ class BPF:
         for line in self._file if is_begun else ():
             happened = json.loads(line)
             getattr(self, "_" + happened.pop("what"))(SimpleNamespace(**happened))
+
+    def load_func(self, name: str, kind: int) -> None:
+        assert kind == self.PERF_EVENT
+        if f"int {name}(" not in self._text or len(self._text) > int(
+            os.environ.get("BCC_LONGEST", "1000000")
+        ):
+            raise Exception(f"Failed to load BPF program {name}")  # noqa: TRY002 - as bcc does
 
     def ksym(self, address: int) -> bytes:
         return _SYMBOLS.get(address, b"")
