@@ -6,6 +6,7 @@ The file layout is in elf(5); only 64-bit little-endian files are read.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
 from collections.abc import Iterable, Iterator
@@ -172,8 +173,12 @@ def _symbol_tables(file: BinaryIO, file_size: int, wanted: int) -> Iterator[tupl
 
 
 def _found_symbols(symbols: bytes, texts: bytes, names: Iterable[bytes]) -> dict[str, int]:
-    places = {texts.find(b"\0" + name + b"\0") + 1: name.decode() for name in names}
-    places.pop(0, None)  # those that aren't there
+    # Linkers write a name that another one ends with only once.
+    places = {
+        found.start(): name.decode()
+        for name in names
+        for found in re.finditer(re.escape(name) + b"\0", texts)
+    }
     if not places:
         return {}
     return {

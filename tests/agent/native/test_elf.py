@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pgo_agent.errors import NotReadable
-from pgo_agent.native.elf import Elf, Segment
+from pgo_agent.native.elf import Elf, Segment, symbol_addresses
 
 from tests.oracle.oracle import go_root
 
@@ -216,3 +216,37 @@ def test_changed_binaries_are_read_or_refused(
         for segment in found.segments:
             for offset in (segment.offset, segment.offset + segment.size - 1):
                 assert 0 <= (found.address_of(offset) or 0) < 1 << 64
+
+
+LIBC = next(Path("/lib").glob("*/libc.so.6"))
+
+
+@pytest.mark.system("readelf")
+def test_symbols_are_where_readelf_says() -> None:
+    rows = re.findall(
+        r"^ *\d+: (\w+) +\d+ \w+ +\w+ +DEFAULT +\d+ (\w+)@@", readelf("--dyn-syms", LIBC), re.MULTILINE
+    )
+    names = {"malloc", "free", "clock_gettime"}
+    expected = {name: int(address, 16) for address, name in rows if name in names}
+    assert expected.keys() == names
+    assert symbol_addresses(LIBC, [*names, "no_such_symbol", "mall"]) == expected
+
+
+def test_symbols_of_a_file_that_is_damaged_are_not_found(tmp_path: Path) -> None:
+    whole, file = LIBC.read_bytes(), tmp_path / "libc"
+    for size in (0, 10, 64, 1000, 100_000, len(whole) - 100):
+        file.write_bytes(whole[:size])
+        with pytest.raises(NotReadable):
+            symbol_addresses(file, ["malloc"])
+    table, _, count = struct.unpack_from("<40xQ10xHH2x", whole)
+    for field in range(4, 64, 4):  # of each row of the table of sections, all but its name
+        changed = bytearray(whole)
+        for row in range(count):
+            struct.pack_into("<I", changed, table + 64 * row + field, 0x7FFF_FFF0)
+        file.write_bytes(changed)
+        with suppress(NotReadable):
+            symbol_addresses(file, ["malloc"])
+    file.write_bytes(b"#!/bin/sh\n" * 10)
+    assert symbol_addresses(file, ["malloc"]) == {}
+    with pytest.raises(NotReadable):
+        symbol_addresses(tmp_path, ["malloc"])
