@@ -117,20 +117,21 @@ class NumberedProfiles:
         return replace(self, **columns)
 
     def _packed(self, n_types: int) -> PackedProfiles:
-        """Return the same profiles packed, with so many columns of values."""
-        rows, columns = _places(self.stack_counts, self.value_counts)
-        matrix = np.zeros((n_types, len(self.stacks)), np.int64)
-        matrix[columns, rows] = self.values
+        """Return the same profiles packed, with `n_types` columns of values."""
+        if n_types * len(self.stacks) == len(self.values):
+            matrix = np.ascontiguousarray(self.values.reshape(len(self.stacks), n_types).T)
+        else:
+            rows, columns = _places(self.stack_counts, self.value_counts)
+            matrix = np.zeros((n_types, len(self.stacks)), np.int64)
+            matrix[columns, rows] = self.values
         ratios = np.zeros((len(self), n_types), np.int64)
         values = []
         for number, column in enumerate(matrix):
-            plain = narrowed(column)
-            if number:
-                ratio = self._ratios(matrix[0], column)
-                left = narrowed(column - matrix[0] * np.repeat(ratio, self.stack_counts))
-                if left.nbytes < plain.nbytes:
-                    plain, ratios[:, number] = left, ratio
-            values.append(plain)
+            ratios[:, number] = self._ratios(matrix[0], column) if number else 0
+            left = narrowed(column - matrix[0] * np.repeat(ratios[:, number], self.stack_counts))
+            if left.nbytes and number and (plain := narrowed(column)).nbytes <= left.nbytes:
+                ratios[:, number], left = 0, plain
+            values.append(left)
         return PackedProfiles(
             **{name: getattr(self, name) for name in _SHARED},
             stacks=narrowed(self.stacks),
@@ -185,11 +186,14 @@ class PackedProfiles:
         begin, end = np.zeros(1, np.int64), np.array([self.stack_counts.sum()])
         whole = Slices(begin, begin, end)
         stacks, matrix = samples.take(whole, np.arange(len(self)), self.stack_counts)
-        rows, columns = _places(self.stack_counts, self.value_counts)
+        values = matrix.T.reshape(-1)
+        if len(values) > int(self.value_counts.sum()):
+            rows, columns = _places(self.stack_counts, self.value_counts)
+            values = matrix[columns, rows]
         return NumberedProfiles(
             **{name: getattr(self, name) for name in _SHARED},
             stacks=stacks.astype(np.int32),
-            values=matrix[columns, rows],
+            values=values,
         )
 
 
@@ -206,6 +210,7 @@ class PackedSamples:
             )
             for column in (0, *columns)
         )
+        self._begins_with_first = [*columns[:1]] == [0]
         # One more column of zeros, for those that a block hasn't.
         ratios = [np.pad(block.ratios, ((0, 0), (0, 1))) for block in blocks]
         self._ratios = [
@@ -215,19 +220,20 @@ class PackedSamples:
     def take(self, slices: Slices, profiles: Ints, counts: Int64s) -> tuple[Int64s, Int64s]:
         """Return the stacks (m,) and values (n_columns, m) of slices of the blocks' samples.
 
-        They belong to these `profiles` (p,), numbered over all blocks, which have so many each.
+        They belong to these `profiles` (p,), numbered over all blocks; `counts` (p,) are their samples.
         """
         stacks = np.empty(counts.sum(), np.int64)
         self._stacks.take(slices, stacks)
         values = np.empty((len(self._values), len(stacks)), np.int64)
-        first: Int64s | None = None
-        for row, (column, all_ratios) in enumerate(zip(self._values, self._ratios, strict=True)):
-            column.take(slices, values[row])
-            ratios = all_ratios[profiles]
+        first = values[0] if self._begins_with_first else np.empty_like(stacks)
+        self._first.take(slices, first)
+        for row in range(self._begins_with_first, len(values)):
+            ratios = self._ratios[row][profiles]
+            if self._values[row].is_zero:
+                np.multiply(first, np.repeat(ratios, counts), out=values[row])
+                continue
+            self._values[row].take(slices, values[row])
             if ratios.any():
-                if first is None:
-                    first = np.empty_like(stacks)
-                    self._first.take(slices, first)
                 values[row] += first * np.repeat(ratios, counts)
         return stacks, values
 
@@ -237,7 +243,7 @@ _SHARED = [field.name for field in fields(NumberedProfiles) if field.name not in
 
 
 def _places(stack_counts: Int64s, value_counts: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the sample and the sample type of each value; profiles have so many samples and values."""
+    """Return the sample and the sample type of each value, from the samples and values that profiles have."""
     begins, totals = offsets_of(value_counts)[:-1], offsets_of(stack_counts)[:-1]
     within = np.arange(value_counts.sum()) - np.repeat(begins, value_counts)
     n_types = np.repeat(value_counts // np.maximum(stack_counts, 1), value_counts)
