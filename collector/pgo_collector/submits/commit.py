@@ -174,7 +174,7 @@ class _Queue:
 
     def __init__(self) -> None:
         self._waiting: deque[_Waiting] = deque()
-        # Whether a call of the writer is on its way, which will take profiles.
+        # Whether a call of the writer is on its way, which will take profiles. It is whenever some wait.
         self._is_called = False
         self._expected = 0
         # The profiles that there were at the end of the last batch: its own, and those that came meanwhile.
@@ -216,9 +216,9 @@ class _Queue:
             self._changed.wait_for(self._has_usual, min(seconds, self._until - time.monotonic()))
             self._changed.wait_for(self._is_complete, seconds)
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
-            self._is_called = bool(self._waiting)
+            is_more = self._is_called = bool(self._waiting)
         began = time.monotonic()
-        yield batch, self._is_called
+        yield batch, is_more
         with self._changed:
             ended = time.monotonic()
             self._usual = len(batch) + len(self._waiting) + self._expected

@@ -216,6 +216,31 @@ def test_a_transaction_that_is_full_waits_for_no_more(
     asyncio.run(play())
 
 
+def test_more_than_one_transaction_takes_wait_for_the_next_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as here:
+            sizes: list[int] = []
+            store_together = here.commits.group_commit.commit
+
+            def noted(submissions: Sequence[Submission]) -> list[Submitted | Exception]:
+                sizes.append(len(submissions))
+                return store_together(submissions)
+
+            monkeypatch.setattr(here.commits.group_commit, "commit", noted)
+            monkeypatch.setattr("pgo_collector.submits.commit._MOST_AT_ONCE", 4)
+            for round_ in range(5):
+                names = [f"{round_} {number}" for number in range(10)]
+                results = await asyncio.wait_for(submitted_at_once(here, [*map(profile_of, names)]), 60)
+                assert all(isinstance(result, Submitted) for result in results)
+            assert sum(sizes) == 50
+            assert max(sizes) <= 4
+            assert min(sizes) > 0
+
+    asyncio.run(play())
+
+
 def test_the_same_profile_submitted_twice_at_once_is_stored_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as here:
