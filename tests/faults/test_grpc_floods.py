@@ -268,6 +268,7 @@ def test_a_crowd_with_large_heads_takes_little_in_total_and_gives_it_back(
     what = calls if has_end else large_head(0, 500, has_end=False)
     with speaks_grpc(tmp_path, {}) as server:
         call(server, of_stack("warm", "up"), METHOD)
+        server.wait_until_read_ahead()  # by a worker that starts for it
         before = memory(server, "VmRSS")
         with ExitStack() as stack:
             crowd = [stack.enter_context(connect(server, hello())) for _ in range(CROWD)]
