@@ -7,6 +7,7 @@ that has the killer (tests/faults/killer.c) loaded begins to be watched by it.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import ctypes
 import fcntl
@@ -29,6 +30,9 @@ from select import select
 from tempfile import TemporaryDirectory, TemporaryFile
 from types import MappingProxyType
 from typing import IO, Any, Final, NoReturn
+from unittest.mock import patch
+
+import uvloop
 
 _MESSAGE_BYTES: Final = 1 << 16
 _PATIENCE_SECONDS: Final = 120.0
@@ -231,7 +235,8 @@ def _end(code: object) -> NoReturn:
 def _serve_once(main: Callable[[list[str]], object]) -> None:
     """Serve on a folder of its own and stop, so that children have what a first start computes.
 
-    That takes CPU time: imports within functions, and the caches of SQLAlchemy.
+    That takes CPU time: imports within functions, and the caches of SQLAlchemy. The loop is asyncio's, since
+    a process that has had one of libuv's closes two descriptors in each fork: in a worker, those of others.
     """
     readable, writable = os.pipe()
     outputs = [(number, os.dup(number)) for number in (1, 2)]
@@ -251,7 +256,8 @@ def _serve_once(main: Callable[[list[str]], object]) -> None:
         stopping = threading.Thread(target=_stop_when_it_serves, args=(readable,))
         stopping.start()
         try:
-            main(["serve"])
+            with patch.object(uvloop, "run", asyncio.run):
+                main(["serve"])
         finally:
             for number, output in outputs:
                 os.dup2(output, number)
