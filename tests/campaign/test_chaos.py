@@ -52,6 +52,7 @@ def heal(epoch: Epoch) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.alike(1, family="a lost profile")
 def test_a_lost_profile_is_found(tmp_path: Path) -> None:
     (fault,) = played(tmp_path, Step("lose", lose_a_profile)).findings.faults
     assert "probe/cpu: 1 of" in fault

@@ -67,6 +67,7 @@ def test_connections_are_cut_and_healed(*, refused: bool, answers_only: bool) ->
 @pytest.mark.system
 @pytest.mark.skipif(bool(ceph_cluster.MISSING), reason=ceph_cluster.MISSING)
 @pytest.mark.skipif(bool(postgres_cluster.MISSING), reason=postgres_cluster.MISSING)
+@pytest.mark.alike(1, family="a lost profile")
 @pytest.mark.long
 def test_a_lost_profile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes over half a minute: a Ceph, PostgreSQL and three collectors have to start."""

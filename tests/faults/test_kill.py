@@ -177,7 +177,7 @@ VARIANTS = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name in VARIANTS)) for name in SCENARIOS]
 )
-@pytest.mark.alike(10)
+@pytest.mark.alike(8)
 def test_killed(tmp_path: Path, killable: KillableZygote, seen: set[str], name: str, sample: Sample) -> None:
     """Takes up to 40 s at all points: a hundred kills and restarts."""
     scenario = SCENARIOS[name]

@@ -115,6 +115,7 @@ def test_a_scheduler_that_is_not_there_costs_nothing_but_time(filled: Server) ->
 
 
 @pytest.mark.exhaustive
+@pytest.mark.alike(1)
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
 def test_a_scheduler_that_goes_costs_nothing_but_time(filled: Server, name: str) -> None:
     alone = answers_alone(filled)
