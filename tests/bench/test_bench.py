@@ -53,7 +53,7 @@ WRITTEN = {
     "start": Written(("Starts",), {"`/readyz`": 2}),
     "http_submit": Written(("Submits over HTTP",)),
     "push": Written(("Push",)),
-    "first": Written(("First merges over HTTP",), {"at once": 4, "read ahead |": 4}),
+    "first": Written(("First merges over HTTP",), {"at once |": 4, "read ahead |": 4}),
     "http": Written(("Merges over HTTP", "Disk", "Restarts", "Memory of a collector"), {"| SIG": 3}),
     "bulk": Written(("Bulk reads",)),
     "several": Written(("Several collectors",)),
