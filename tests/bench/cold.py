@@ -37,10 +37,10 @@ def cases(rig: Rig) -> list[Case]:
     """Return the cases, from small to large."""
     real = rig.real
     return [
-        Case("10", real, rig.count(10), 7, "≥ 1.3", "≥ 2"),
-        Case("50", real, rig.count(50), 7, "≥ 3", "≥ 2"),
-        Case("200", real, rig.count(200), 5, "≥ 5", "≥ 2"),
-        Case("2,000", real, rig.count(2000), 3, "≥ 9", "≥ 2", "≥ 10", "≥ 3"),
+        Case("10", real, rig.count(10), 7, "≥ 1.5", "≥ 2"),
+        Case("50", real, rig.count(50), 7, "≥ 3.5", "≥ 2"),
+        Case("200", real, rig.count(200), 5, "≥ 6", "≥ 2"),
+        Case("2,000", real, rig.count(2000), 3, "≥ 10", "≥ 2", "≥ 11", "≥ 3"),
         Case("2,000 mutated", rig.mutated, rig.count(2000), 3, "≥ 3", "≥ 2", "≥ 4", "≥ 3"),
         Case(
             "50 of the compiler's `default.pgo`", rig.compiler, rig.count(50), 3, "≥ 6", "≥ 3", "≥ 3", "≥ 3"

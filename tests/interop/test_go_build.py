@@ -63,7 +63,7 @@ def merge(folder: Path, fleet: Client, profiles: list[Path]) -> Path:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.alike(2, family="Go compiles its library")
+@pytest.mark.alike(1, family="Go compiles its library")
 def test_a_build_is_the_same_beside_profiles_that_no_compiler_can_use(
     folder: Path, fleet: Client, merge: Path, profiles: list[Path]
 ) -> None:

@@ -174,7 +174,7 @@ def test_the_compiler_reads_the_same_calls(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.alike(2, family="Go compiles its library")
+@pytest.mark.alike(1, family="Go compiles its library")
 def test_the_build_is_the_same(guides: tuple[Path, Path, Path], plain: Path) -> None:
     """Takes over 20 s: with a new profile, Go compiles all of its library that the program uses again."""
     binaries = []

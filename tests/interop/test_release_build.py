@@ -21,7 +21,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.alike(2, family="Go compiles its library")
+@pytest.mark.alike(1, family="Go compiles its library")
 @pytest.mark.long
 def test_what_is_built_is_cached_until_there_is_a_new_release(server: Server, tmp_path: Path) -> None:
     """Takes half a minute: with each of two profiles Go compiles all of its library that the program uses."""

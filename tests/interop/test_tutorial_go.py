@@ -50,7 +50,7 @@ def taken_by(server: Server, function: str) -> int:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.alike(2, family="Go compiles its library")
+@pytest.mark.alike(1, family="Go compiles its library")
 @pytest.mark.long
 def test_the_compiler_says_what_the_page_says(clone: Clone, server: Server) -> None:
     """Takes a minute: with a new profile, Go compiles all of its library that the program uses again.

@@ -44,7 +44,7 @@ def test_every_line_installs_from_a_release_or_from_the_clone() -> None:
         assert "--find-links dist " in line or "--require-hashes" in line or " ./proto " in line, line
 
 
-@pytest.mark.alike(2, family="a release")
+@pytest.mark.alike(1, family="a release")
 @pytest.mark.parametrize("line", lines())
 def test_a_line_installs_what_it_says(release: Release, line: str, tmp_path: Path) -> None:
     programs = environment(tmp_path / "mine")
@@ -58,7 +58,7 @@ def test_a_line_installs_what_it_says(release: Release, line: str, tmp_path: Pat
     assert ", commit " in shown
 
 
-@pytest.mark.alike(2, family="a release")
+@pytest.mark.alike(1, family="a release")
 @pytest.mark.parametrize("block", blocks())
 def test_the_commands_that_make_an_environment_install_into_it(
     release: Release, block: str, tmp_path: Path

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.system("npm")]
 PROFILES = sorted((ROOT / "tests" / "testdata" / "profiles").glob("lintd-*.pb.gz"))
 
 
-@pytest.mark.alike(2, family="a release")
+@pytest.mark.alike(1, family="a release")
 def test_two_builds_of_a_commit_have_the_same_bytes(release: Release, tmp_path: Path) -> None:
     build(tmp_path / "again", [sys.executable])
     again = {file.name: file.read_bytes() for file in (tmp_path / "again").iterdir()}
@@ -49,7 +49,7 @@ def test_each_distribution_has_an_sdist_and_a_wheel_for_any_python_with_the_lice
         assert "pgo_collector/ui/speedscope/index.html" in archive.namelist()
 
 
-@pytest.mark.alike(2, family="a release")
+@pytest.mark.alike(1, family="a release")
 @pytest.mark.parametrize("python", interpreters())
 def test_the_engine_is_compiled_for_each_python_and_for_older_systems(
     release: Release, python: str, tmp_path: Path
