@@ -10,7 +10,7 @@ import re
 
 MOST_FRAMES, FRAME_BYTES = 256, 32  # that are told, and of each
 _MOST_THREADS = 1024
-_MOST_PASSED = 1024  # frames beyond those that are told
+_MOST_PASSED = 1024  # further frames, in which the next entry from C is looked for
 _TEXT = """
 struct item {
     u64 code;        // the code object, or 0

@@ -54,7 +54,7 @@ class Requests(h11.Connection):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no event can come before more has arrived: every request has ended, and none has begun."""
+        """Whether all requests have ended and no part of another is here: there is nothing to parse."""
         return self.their_state is h11.IDLE and not self._receive_buffer and not self.is_paused
 
     @property

@@ -42,9 +42,7 @@ def _empty(
     which = f"a {rule.pattern.of} that matches {rule.pattern.text}"
     return (
         family(names.inside, f"Seconds {what} of stacks with {which}.", labels=labels),
-        core.CounterMetricFamily(
-            names.own, f"Seconds {what} of stacks whose leaf is in {which}.", labels=labels
-        ),
+        family(names.own, f"Seconds {what} of stacks whose leaf is in {which}.", labels=labels),
         family(names.profiled, f"Seconds {what} of all stacks.", labels=labels),
         core.GaugeMetricFamily(
             names.share,

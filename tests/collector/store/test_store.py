@@ -73,6 +73,19 @@ async def submission(here: OpenStore, part: Path) -> Submission:
     return Submission(part, SERIES, validated.facts)
 
 
+def sizes_of_transactions(here: OpenStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of profiles of each transaction from now on, when it is stored."""
+    sizes: list[int] = []
+    commit = here.commits.group_commit.commit
+
+    def noted(submissions: Sequence[Submission]) -> list[Submitted | Exception]:
+        sizes.append(len(submissions))
+        return commit(submissions)
+
+    monkeypatch.setattr(here.commits.group_commit, "commit", noted)
+    return sizes
+
+
 def merges_of(here: OpenStore, kept: KeptMerges | None = None) -> Merges:
     locks = Locks(here.store.catalog.database.leases)
     return Merges(here.store, here.tasks, locks, kept or KeptMerges(here.store.folder.merged, 10))
@@ -139,14 +152,7 @@ def test_a_transaction_waits_for_profiles_that_are_expected(
             one.write_bytes(profile_of("a"))
             other.write_bytes(profile_of("b"))
             submissions = [await submission(here, one), await submission(here, other)]
-            together: list[int] = []
-            commit = here.commits.group_commit.commit
-
-            def counted(submissions: Sequence[Submission]) -> list[Submitted | Exception]:
-                together.append(len(submissions))
-                return commit(submissions)
-
-            monkeypatch.setattr(here.commits.group_commit, "commit", counted)
+            together = sizes_of_transactions(here, monkeypatch)
             monkeypatch.setattr(type(here.store.catalog.database), "gather_seconds", 60.0)
             is_validated = asyncio.Event()
 
@@ -176,12 +182,11 @@ def test_senders_that_take_turns_with_a_transaction_share_the_next_one(
                 part = here.store.folder.new_part()
                 part.write_bytes(profile_of(name))
                 sent.append(await submission(here, part))
-            together: list[int] = []
+            together = sizes_of_transactions(here, monkeypatch)
             has_begun, may_go_on = threading.Event(), threading.Event()
             commit = here.commits.group_commit.commit
 
             def held(submissions: Sequence[Submission]) -> list[Submitted | Exception]:
-                together.append(len(submissions))
                 has_begun.set()
                 may_go_on.wait()
                 return commit(submissions)
@@ -221,14 +226,7 @@ def test_more_than_one_transaction_takes_wait_for_the_next_ones(
 ) -> None:
     async def play() -> None:
         async with opened(tmp_path) as here:
-            sizes: list[int] = []
-            store_together = here.commits.group_commit.commit
-
-            def noted(submissions: Sequence[Submission]) -> list[Submitted | Exception]:
-                sizes.append(len(submissions))
-                return store_together(submissions)
-
-            monkeypatch.setattr(here.commits.group_commit, "commit", noted)
+            sizes = sizes_of_transactions(here, monkeypatch)
             monkeypatch.setattr("pgo_collector.submits.commit._MOST_AT_ONCE", 4)
             for round_ in range(5):
                 names = [f"{round_} {number}" for number in range(10)]
