@@ -299,6 +299,9 @@ def _become(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
         os.close(descriptor)
     if held := len(descriptors) - 2:
         os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(held)}
-    util.spawnv_passfds = _fork_program
+    if not environment.get(
+        "PGOF_STORAGE"
+    ):  # the client of a bucket has threads, without which it can't be forked
+        util.spawnv_passfds = _fork_program
     if "FAULTS_CONTROL" in environment:
         ctypes.CDLL(None).watch_folder()

@@ -179,7 +179,10 @@ def serve_orders(orders: int, alive: int) -> None:
 
     def reap(*_: object) -> None:
         for child in [*endings]:
-            ended, status = os.waitpid(child, os.WNOHANG)
+            try:
+                ended, status = os.waitpid(child, os.WNOHANG)
+            except ChildProcessError:  # another signal has interrupted this function, and its call was told
+                continue
             if ended:
                 with suppress(BrokenPipeError):
                     os.write(endings[child], _NUMBER.pack(os.waitstatus_to_exitcode(status)))
