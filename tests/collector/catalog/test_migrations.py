@@ -14,6 +14,7 @@ from pgo_collector.catalog import migrations
 from pgo_collector.catalog.migrations import VERSION, VERSIONS
 from pgo_collector.catalog.tables import METADATA
 
+from tests.constants import CLAIM
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server
 
@@ -55,6 +56,7 @@ def test_the_file_of_a_version_before_the_first_release_is_made_anew(server: Ser
     before = server.merge().content
     server.stop()
     set_version(server, "5.2")
+    server.environment |= CLAIM
     server.start()
     assert server.events(MADE_ANEW)
     assert version(server) == str(VERSION)
@@ -107,6 +109,7 @@ def test_the_file_of_a_newer_major_version_is_made_anew(server: Server) -> None:
     before = server.merge().content
     server.stop()
     set_version(server, f"{VERSION.major + 1}.0")
+    server.environment |= CLAIM
     server.start()
     assert server.events(MADE_ANEW)
     assert version(server) == str(VERSION)

@@ -22,6 +22,7 @@ from structlog.testing import capture_logs
 
 from tests.catalogs import Files
 from tests.collector.http.test_routes import assert_problem
+from tests.constants import CLAIM
 from tests.faults.stacks import profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.server import Server
@@ -180,8 +181,13 @@ def test_a_claim_that_is_lost_or_cannot_be_renewed_is_logged(bucket: FolderStora
 @pytest.mark.bucket
 @pytest.mark.long
 def test_collectors_with_different_catalogs_do_not_use_one_bucket(gateway: Gateway, tmp_path: Path) -> None:
-    """Takes a minute and a half, since a claim is watched for fifty seconds before it is taken over."""
-    shared = {"PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo", "PGOF_CATALOG": "", **gateway.environment}
+    """A claim is watched for ten seconds before it is taken over, where a collector does for fifty."""
+    shared = {
+        "PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo",
+        "PGOF_CATALOG": "",
+        **CLAIM,
+        **gateway.environment,
+    }
     one, other = (Server(tmp_path / name, shared) for name in ("one", "other"))
     one.catalogs = other.catalogs = Files()
     with one:

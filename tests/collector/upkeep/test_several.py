@@ -31,6 +31,7 @@ from tests.collector.http.test_routes import assert_problem
 from tests.collector.middle import Middle
 from tests.collector.queries.test_names import BUILD_ID, PROGRAM, bare
 from tests.collector.visitor import Visitor
+from tests.constants import CLAIM
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.interop.postgres_cluster import Cluster
@@ -367,8 +368,8 @@ def test_a_lone_collector_has_the_catalog_to_itself_until_it_has_compared_it(
 def test_a_lost_catalog_is_not_begun_anew_while_a_collector_runs(
     gateway: Gateway, postgres: Cluster, tmp_path: Path
 ) -> None:
-    """Takes over a minute: the collector that makes it again waits whether the bucket is still in use."""
-    with collectors(gateway, postgres, tmp_path, 2) as (one, other):
+    """The collector that makes it again waits whether the bucket is still in use."""
+    with collectors(gateway, postgres, tmp_path, 2, **CLAIM) as (one, other):
         assert one.submit(profile_of("a")).status_code == 204
         assert other.stop() == 0
         with one.catalog() as catalog:

@@ -284,7 +284,9 @@ def test_a_roll_up_that_is_refused_keeps_no_other_service_waiting(
     server.start()
     reason = server.wait_for_log("upkeep failed")["reason"]
     assert "PGOF_TASK_SECONDS" in reason
-    (left,) = server.events("service upkeep failed")
-    assert (left["service"], left["type"], left["reason"]) == ("a", "cpu", reason)
+    # A busy machine may have come to the next round.
+    assert {(left["service"], left["type"]) for left in server.events("service upkeep failed")} == {
+        ("a", "cpu")
+    }
     assert [event["service"] for event in server.events("days rolled up")] == ["b"]
     assert merged(server, service="b") == {"small": 3}
