@@ -34,7 +34,7 @@ from pgo_collector.resources import oom_kills
 from pgo_collector.traces.spans import carried, span
 from pgo_collector.workers.channel import ChannelLost, unpack_answer
 from pgo_collector.workers.fork_server import UNKNOWN
-from pgo_collector.workers.process import WATCH_SECONDS, Process, Start, WorkerBounds
+from pgo_collector.workers.process import WATCH_SECONDS, Process, Start, WorkerBounds, start
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -336,7 +336,3 @@ class _Worker:
 
 class _Hangs(Exception):
     """A process with a task neither computes nor waits for a disk."""
-
-
-def start() -> None:
-    """Do nothing, in a worker: the first task shows that one can be started, later ones that it runs."""
