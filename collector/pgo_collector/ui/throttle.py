@@ -33,10 +33,9 @@ class _Wrong:
 
 @dataclass(frozen=True, slots=True)
 class SignInThrottle:
-    """The wait is 1 s after `attempts` wrong keys; each further one doubles it, up to `longest` seconds."""
+    """The wait is 1 s after `attempts` wrong keys; each further one doubles it, up to five minutes."""
 
     attempts: float
-    longest: float = field(default_factory=lambda: _LONGEST_SECONDS)
     _wrong: OrderedDict[tuple[str, str], _Wrong] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
@@ -61,8 +60,9 @@ class SignInThrottle:
     def _count(self, sender: tuple[str, str]) -> None:
         now = time.monotonic()
         before = self._wrong.pop(sender, None)
-        count = 1 if before is None or now > before.ends + self.longest else before.count + 1
-        wait = min(self.longest, 2.0 ** min(count - self.attempts, 60)) if count >= self.attempts else 0
+        count = 1 if before is None or now > before.ends + _LONGEST_SECONDS else before.count + 1
+        doubled = 2.0 ** min(count - self.attempts, 60)
+        wait = min(_LONGEST_SECONDS, doubled) if count >= self.attempts else 0
         self._wrong[sender] = _Wrong(count, now + wait)
         if len(self._wrong) > _MAX_REMEMBERED:
             self._wrong.popitem(last=False)

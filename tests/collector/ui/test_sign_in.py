@@ -225,7 +225,8 @@ def test_who_sends_wrong_keys_has_to_wait_and_nobody_else(tmp_path: Path) -> Non
 def test_each_wrong_key_doubles_the_wait_and_time_forgives(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    sign_ins, sender = SignInThrottle(attempts=3, longest=60), coming_from("192.0.2.1")
+    monkeypatch.setattr(throttle, "_LONGEST_SECONDS", 60.0)
+    sign_ins, sender = SignInThrottle(attempts=3), coming_from("192.0.2.1")
     waits = []
     for number in range(10):
         sign_ins.note_wrong(sender, f"{number}".encode())
@@ -239,7 +240,7 @@ def test_each_wrong_key_doubles_the_wait_and_time_forgives(monkeypatch: pytest.M
 
 
 def test_a_wrong_key_that_many_addresses_try_is_refused_to_all() -> None:
-    sign_ins = SignInThrottle(attempts=3, longest=60)
+    sign_ins = SignInThrottle(attempts=3)
     tried = [sign_ins.note_wrong(coming_from(f"192.0.2.{number}"), b"leaked") for number in range(5)]
     assert tried[:3] == [0, 0, 0]
     assert all(tried[3:])
@@ -255,7 +256,7 @@ def test_a_wrong_key_that_many_addresses_try_is_refused_to_all() -> None:
     ids=["IPv4 as IPv6", "a network of IPv6"],
 )
 def test_an_address_is_what_one_sender_cannot_choose(senders: list[str], another: str) -> None:
-    sign_ins = SignInThrottle(attempts=3, longest=60)
+    sign_ins = SignInThrottle(attempts=3)
     for sender in senders:
         sign_ins.note_wrong(coming_from(sender), sender.encode())
     assert sign_ins.seconds_of_address(coming_from(another)) > 0
@@ -263,7 +264,7 @@ def test_an_address_is_what_one_sender_cannot_choose(senders: list[str], another
 
 def test_so_many_senders_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "_MAX_REMEMBERED", 100)
-    sign_ins = SignInThrottle(attempts=3, longest=60)
+    sign_ins = SignInThrottle(attempts=3)
     for number in range(1000):
         sign_ins.note_wrong(coming_from(f"2001:db8:0:{number:x}::1"), f"{number}".encode())
     assert len(sign_ins) == 100
