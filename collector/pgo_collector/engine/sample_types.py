@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from pprof_merge import (
@@ -40,6 +40,7 @@ from pgo_collector.engine.views import read_stacks
 from pgo_collector.errors import NotComparable, NotOfThisProfile
 from pgo_collector.model.facts import LeftOut
 
+Group = TypeVar("Group")
 _ADVICE = "select fewer profiles"
 # Stacks of so few frames are drawn with all their calls; of more, the smallest calls aren't looked at.
 _FEW_FRAMES = 1 << 20
@@ -78,6 +79,13 @@ class Exemplar(NamedTuple):
     value: int
     span: str = ""
     trace: str = ""
+
+
+def keep_larger(exemplars: dict[Group, Exemplar], group: Group, found: Exemplar) -> None:
+    """Make what was found the exemplar of its group, unless the group has one with as large a value."""
+    known = exemplars.get(group)
+    if known is None or found.value > known.value:
+        exemplars[group] = found
 
 
 class SumsResult(NamedTuple):
@@ -227,9 +235,8 @@ def total_blobs(
         of_single, single = of_group[is_single].tolist(), shown.take(is_single)
         found = _spans(chosen, single, sample_type) if kind == "span" else _profiles(single, sample_type)
         for group, exemplar in zip(of_single, found, strict=True):
-            known = exemplars.get(group)
-            if exemplar is not None and (known is None or exemplar.value > known.value):
-                exemplars[group] = exemplar
+            if exemplar is not None:
+                keep_larger(exemplars, group, exemplar)
     return SumsResult(sums, shown.left_out, is_state, tuple(exemplars.items()))
 
 

@@ -33,6 +33,7 @@ from pgo_collector.engine.sample_types import (
     extract_sample_type,
     inflate_profile,
     join_profiles,
+    keep_larger,
     total_blobs,
     weigh_sample_type,
 )
@@ -308,9 +309,7 @@ class _Groups:
         if result.sums is None:
             return
         for number, exemplar in result.exemplars:
-            known = self._exemplars.get(keys[number])
-            if known is None or exemplar.value > known.value:
-                self._exemplars[keys[number]] = exemplar
+            keep_larger(self._exemplars, keys[number], exemplar)
         for labels, of_group in groupby(zip(keys, result.sums.tolist(), strict=True), lambda row: row[0][0]):
             points = [(time, *sums) for (_, time), sums in of_group if sums[1]]
             if points:
