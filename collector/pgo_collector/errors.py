@@ -263,6 +263,11 @@ class NoSuchRelease(Refusal, status=404):
 class NoSuchBinary(Refusal, status=404):
     """No program of this build was uploaded for the service, or it was deleted."""
 
+    @classmethod
+    def of(cls, build_id: str, advice: str = "see GET /v1/binaries") -> Self:
+        """Return the refusal of a build id, which may be any text, with advice to the client."""
+        return cls(f"no program with the build id {build_id[:200]!r} is stored: {advice}")
+
 
 class NoSuchTrace(Refusal, status=404):
     """No trace has this id, it was deleted, or it is of services that the key isn't for."""

@@ -160,7 +160,7 @@ class Binaries:
             return BinaryChoice(tuple(sorted(stored)), self._limits) if stored else NO_BINARIES
         named = tuple(each for each in stored if each.build_id == wanted)
         if not named:
-            raise _no_such_binary(wanted)
+            raise NoSuchBinary.of(wanted)
         return BinaryChoice(named, self._limits, is_named=True)
 
     async def delete(self, service: str, build_id: str) -> None:
@@ -222,7 +222,7 @@ class Binaries:
     def _delete(self, service: str, build_id: str) -> None:
         found = [file for file in self._stored(service) if file.stored.build_id == build_id]
         if not found:
-            raise _no_such_binary(build_id)
+            raise NoSuchBinary.of(build_id)
         self._remove(found)
 
     def _delete_old(self, before_nanos: int) -> None:
@@ -273,9 +273,3 @@ def _rank(stored: StoredBinary) -> int:
 
 def _newest_first(files: Iterable[BinaryFile]) -> list[BinaryFile]:
     return sorted(files, key=lambda file: (-file.uploaded_nanos, file.stored.build_id))
-
-
-def _no_such_binary(build_id: str) -> NoSuchBinary:
-    return NoSuchBinary(
-        f"no program with the build id {build_id[:_LONGEST_BUILD_ID]!r} is stored: see GET /v1/binaries"
-    )

@@ -52,5 +52,5 @@ class ProgramUploads:
     async def stored(self, service: str, build_id: str) -> StoredBinary:
         """Return the best program of a build of a service. Raises NoSuchBinary and NotStored."""
         if (found := await self.binaries.find(service, build_id)) is None:
-            raise NoSuchBinary(f"no program with the build id {build_id[:200]!r} is stored: upload it first")
+            raise NoSuchBinary.of(build_id, "upload it first")
         return found
