@@ -161,7 +161,7 @@ def _gate(rig: Rig, keys: Path) -> Iterator[list[str]]:
 
     verifier = Verifier(_WINDOW)
     tracing = SignedTracing(Choice(1000, ReportBounds(64, 60.0, 60.0)), TraceKeys(keys), verifier, ())
-    gate = tracing.around(application, lambda _: Description("", "", {}))
+    gate = tracing.around(application, lambda: lambda _: Description("", "", {}))
     cases: dict[str, tuple[ASGIApp, Callable[[], Headers]]] = {
         "not configured": (application, tuple),
         "unsigned": (gate, tuple),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from starlette.applications import Starlette
@@ -63,9 +64,9 @@ from pgo_collector.submits.programs import ProgramUploads
 from pgo_collector.submits.submits import Quotas, Submits
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.live_streams import LiveStreams
+from pgo_collector.ui.mounting import mount_site
 from pgo_collector.ui.rendering import Rendering, has_speedscope
 from pgo_collector.ui.sessions import Sessions, SessionsOfFiles, SessionTokens
-from pgo_collector.ui.site import mount_site
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.throttle import SignInThrottle
 from pgo_collector.workers.blob_tasks import BlobTasks
@@ -189,7 +190,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     mount_site(app, sources, _of_files(sources, dependencies.files, settings))
     install_error_handlers(app, DIALECTS, sources.inventory.nearest_service)
     layers = dependencies.metrics.around(AccessLog(DrainBody(AnswerCancelled(app, DIALECTS))), app, SUBMITS)
-    return dependencies.tracing.around(layers, describer(app))
+    return dependencies.tracing.around(layers, partial(describer, app))
 
 
 def _of_files(sources: Sources, files: OpenedFiles, settings: Settings) -> Sources:

@@ -34,8 +34,8 @@ class Tracing(Protocol):
     def requests(self) -> Counter[str]:
         """The number of requests that were traced, and of those that weren't though they asked for it."""
 
-    def around(self, app: ASGIApp, describe: Describe) -> ASGIApp:
-        """Return an application whose requests are traced; `describe` names one when it has ended."""
+    def around(self, app: ASGIApp, describer: Callable[[], Describe]) -> ASGIApp:
+        """Return an application whose requests are traced, and named by what `describer` returns."""
 
     def background(self, part: Part, name: str) -> AbstractContextManager[None]:
         """Trace what the server does on its own within the block, as a share of requests is traced."""
@@ -61,7 +61,7 @@ class NoTracing:
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
 
-    def around(self, app: ASGIApp, describe: Describe) -> ASGIApp:  # noqa: ARG002 - see Tracing
+    def around(self, app: ASGIApp, describer: Callable[[], Describe]) -> ASGIApp:  # noqa: ARG002 - see Tracing
         """Return the application as it is."""
         return app
 
@@ -108,9 +108,9 @@ class SignedTracing:
         self._keys = keys
         self._verifier = verifier
 
-    def around(self, app: ASGIApp, describe: Describe) -> ASGIApp:
+    def around(self, app: ASGIApp, describer: Callable[[], Describe]) -> ASGIApp:
         """Return the application behind a gate that traces requests."""
-        return Gate(app, self, describe)
+        return Gate(app, self, describer())
 
     @contextmanager
     def background(self, part: Part, name: str) -> Iterator[None]:

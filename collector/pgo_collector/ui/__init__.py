@@ -1,4 +1,5 @@
-"""The web pages below /ui: `site.mount_site` adds them, and `pages/` has a module for each page.
+"""The web pages below /ui: `mounting` adds them, `site` is made of them at the first request, and `pages/`
+has a module for each page.
 
 The pages show the results of the rooms queries, releases and merges, which `sources` hands to them.
 `rendering` makes pages from the folder templates, with the CSS and JavaScript in static, under the `headers`

@@ -1,16 +1,13 @@
-"""The site: all pages as one ASGI application, mounted at /ui."""
+"""The site: all pages as one ASGI application, which is imported at the first request to it by `mounting`."""
 
 from __future__ import annotations
-
-from http import HTTPStatus
 
 from pprof_merge import ProfileError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp
+from starlette.responses import Response
+from starlette.routing import Router
 
 from pgo_collector.errors import KeyOutOfScope, KeyRefused, NoSuchFile, Refusal
 from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, describe_error
@@ -56,28 +53,11 @@ _PAGES = (
 _PAGES_OF_FILES = (flame_routes, top_routes, diff_routes, function_routes, merge_routes)
 
 
-def mount_site(app: Starlette, sources: Sources, of_files: Sources) -> None:
-    """Serve the site below /ui; /ui itself redirects to it, and so does / if a browser asks.
+def site(sources: Sources, of_files: Sources) -> PageHeaders:
+    """Return the application: the pages, their files, and speedscope if it was built.
 
     The pages of opened files have the sources `of_files`.
     """
-    app.router.routes.append(Route("/", _redirect_browser, methods=["GET", "HEAD"]))
-    app.router.routes.append(Route("/ui", _redirect_to_site, methods=["GET", "HEAD"]))
-    app.mount("/ui", _site(sources, of_files))
-
-
-async def _redirect_browser(request: Request) -> Response:
-    if "text/html" not in request.headers.get("Accept", ""):
-        raise HTTPException(HTTPStatus.NOT_FOUND)
-    return await _redirect_to_site(request)
-
-
-async def _redirect_to_site(request: Request) -> Response:
-    return RedirectResponse(f"{site_of(request)}/")
-
-
-def _site(sources: Sources, of_files: Sources) -> ASGIApp:
-    """Return the application: the pages, their files, and speedscope if it was built."""
     app = Starlette()
     app.router.redirect_slashes = False
     visitors = visitor_routes(sources.sessions, sources.throttle, sources.rendering)

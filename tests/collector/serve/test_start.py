@@ -24,7 +24,9 @@ NOT_AT_A_START = (
     "opentelemetry",
     "prometheus_client",
     "psycopg",
+    "pgo_collector.ui.pages",
     "pydantic.v1",
+    "sqlalchemy.dialects.postgresql",
 )
 # What takes half of a start, and is imported while /healthz is answered.
 NOT_BEFORE_IT_LISTENS = ("google", "pgo_collector.routes", "pgo_collector.ui", "sqlalchemy")
