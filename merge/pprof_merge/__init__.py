@@ -40,7 +40,7 @@ from pprof_merge.errors import (
     UnfitForWeight,
 )
 from pprof_merge.formats import FORMATS
-from pprof_merge.lazy import on_first_use
+from pprof_merge.lazy import lazy_names
 from pprof_merge.limits import Limits
 from pprof_merge.merging import Weighting, merge
 from pprof_merge.profile import Header, Profile, ValueType
@@ -79,7 +79,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
 ]
 
 # `Collection` imports NumPy, and the command does without.
-__getattr__ = on_first_use(__name__, {"merging": ["Collection"]})
+__getattr__ = lazy_names(__name__, {"merging": ["Collection"]})
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 
-def on_first_use(package: str, published: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+def lazy_names(package: str, published: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
     """Return the package's `__getattr__`, which imports these names, given by module, when they are used."""
     module_of = {name: module for module, names in published.items() for name in names}
 

@@ -47,7 +47,7 @@ def test_all_is_what_a_package_exports(door: str) -> None:
         for name, member in vars(module).items()
         if not name.startswith("_") and not isinstance(member, types.ModuleType)
     }
-    assert sorted(exported - {"TYPE_CHECKING", "on_first_use"}) == sorted(module.__all__)
+    assert sorted(exported - {"TYPE_CHECKING", "lazy_names"}) == sorted(module.__all__)
 
 
 @pytest.mark.parametrize("door", DOORS)

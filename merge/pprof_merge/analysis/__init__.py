@@ -19,7 +19,7 @@ Others use the names in `__all__`, which are imported on first use.
 from typing import TYPE_CHECKING
 
 from pprof_merge.errors import RulesInvalid, SymbolsInvalid
-from pprof_merge.lazy import on_first_use
+from pprof_merge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from pprof_merge.analysis.build_report import KeptApart, ReportedProfile, ReportOptions, report
@@ -143,7 +143,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "SymbolsInvalid",
 ]
 
-__getattr__ = on_first_use(
+__getattr__ = lazy_names(
     __name__,
     {
         "coverage": ["parse_symbols"],

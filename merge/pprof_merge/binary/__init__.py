@@ -11,7 +11,7 @@ blocks are means.
 from typing import TYPE_CHECKING
 
 from pprof_merge.errors import BinaryInvalid
-from pprof_merge.lazy import on_first_use
+from pprof_merge.lazy import lazy_names
 from pprof_merge.limits import BinaryLimits
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "BinaryInvalid",
 ]
 
-__getattr__ = on_first_use(
-    __name__, {"counting": ["kept_with_binary", "llvm_with_binary"], "elf": ["Binary"]}
-)
+__getattr__ = lazy_names(__name__, {"counting": ["kept_with_binary", "llvm_with_binary"], "elf": ["Binary"]})
 
 
 def __dir__() -> list[str]:

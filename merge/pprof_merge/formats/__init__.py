@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from pprof_merge.budget import UNBOUNDED, Budget
-from pprof_merge.lazy import on_first_use
+from pprof_merge.lazy import lazy_names
 from pprof_merge.profile import Profile
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "Format", "most_sampled_build"]
 
-__getattr__ = on_first_use(__name__, {"llvm": ["most_sampled_build"]})
+__getattr__ = lazy_names(__name__, {"llvm": ["most_sampled_build"]})
 
 
 def __dir__() -> list[str]:

@@ -22,7 +22,7 @@
 from typing import TYPE_CHECKING
 
 from pprof_merge.errors import WeightingInvalid
-from pprof_merge.lazy import on_first_use
+from pprof_merge.lazy import lazy_names
 from pprof_merge.merging.batch import Batch, merge
 from pprof_merge.merging.headers import check_compatible
 from pprof_merge.merging.request_labels import EVERY_REQUEST, REQUEST_LABELS, RequestIds
@@ -71,7 +71,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "WeightingInvalid",
 ]
 
-__getattr__ = on_first_use(
+__getattr__ = lazy_names(
     __name__,
     {
         "collection": ["Collection"],

@@ -9,7 +9,7 @@ needs the extra `binary`.
 
 from typing import TYPE_CHECKING
 
-from pprof_merge.lazy import on_first_use
+from pprof_merge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from pprof_merge.symbols.naming import bare_builds, with_names
@@ -27,7 +27,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a reader looks for them
     "unnamed_value",
 ]
 
-__getattr__ = on_first_use(
+__getattr__ = lazy_names(
     __name__,
     {
         "naming": ["bare_builds", "with_names"],
