@@ -1,4 +1,7 @@
-"""Modules that are imported when something of them is used: a start without them is quicker, and smaller."""
+"""Modules that are imported when something of them is used: a start without them is quicker, and smaller.
+
+`http.routing.OnFirstRequest` does the same for a part of the application.
+"""
 
 from __future__ import annotations
 

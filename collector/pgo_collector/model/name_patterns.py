@@ -10,20 +10,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from time import process_time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import re2  # type: ignore[import-untyped]  # it has no stubs
 from pprof_merge import Profile
 from pprof_merge.analysis import NameMatcher, focus_names, shown_name
 
 from pgo_collector.errors import ParameterInvalid
+from pgo_collector.on_first_use import OnFirstUse
+
+if TYPE_CHECKING:
+    import re2  # type: ignore[import-untyped]  # it has no stubs
+else:  # with C++'s library it takes 2.5 MB, and few requests have a pattern
+    re2 = OnFirstUse("re2")
 
 LONGEST_PATTERN = 1000
 # Memory, in bytes, of one compiled expression; a pattern such as (a{100}){100} needs more and is refused.
 _PATTERN_MEMORY = 1 << 20
-_OPTIONS = re2.Options()
-_OPTIONS.max_mem = _PATTERN_MEMORY
-_OPTIONS.log_errors = False
 
 
 @dataclass
@@ -81,8 +83,11 @@ def compiled_pattern(pattern: str) -> Any:
     """Return a compiled expression; RE2's time is linear in the text. Raises ParameterInvalid."""
     if len(pattern) > LONGEST_PATTERN:
         raise ParameterInvalid(f"a regular expression is longer than {LONGEST_PATTERN:,} characters")
+    options = re2.Options()
+    options.max_mem = _PATTERN_MEMORY
+    options.log_errors = False
     try:
-        return re2.compile(pattern, _OPTIONS)
+        return re2.compile(pattern, options)
     except (re2.error, UnicodeError) as error:
         reason = error.args[0] if error.args else error
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
