@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,7 +29,32 @@ _MOST_PADDED = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NumberedProfiles:
+class _Columns:
+    """The columns that p profiles have in both forms: see `NumberedProfiles`. Rows on disk have them in this
+    order.
+    """
+
+    headers: Int32s
+    times: Int64s
+    durations: Int64s
+    digests: Bytes
+    stack_counts: Int64s
+    value_counts: Int64s
+    mapping_counts: Int64s
+    mappings: Int64s
+    inner_column_counts: Int64s
+    inner_columns: Int32s
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+    def in_common(self) -> dict[str, Any]:
+        """Return these columns by their names."""
+        return {field.name: getattr(self, field.name) for field in fields(_Columns)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberedProfiles(_Columns):
     """p profiles, one after another. Numbers are those of a `Dictionary`.
 
     One row a profile:
@@ -48,21 +73,8 @@ class NumberedProfiles:
       them than the location's key in the dictionary
     """
 
-    headers: Int32s
-    times: Int64s
-    durations: Int64s
-    digests: Bytes
-    stack_counts: Int64s
     stacks: Int32s
-    value_counts: Int64s
     values: Int64s
-    mapping_counts: Int64s
-    mappings: Int64s
-    inner_column_counts: Int64s
-    inner_columns: Int32s
-
-    def __len__(self) -> int:
-        return len(self.headers)
 
     @classmethod
     def none(cls) -> Self:
@@ -132,12 +144,7 @@ class NumberedProfiles:
             if left.nbytes and number and (plain := narrowed(column)).nbytes <= left.nbytes:
                 ratios[:, number], left = 0, plain
             values.append(left)
-        return PackedProfiles(
-            **{name: getattr(self, name) for name in _SHARED},
-            stacks=narrowed(self.stacks),
-            values=values,
-            ratios=ratios,
-        )
+        return PackedProfiles(**self.in_common(), stacks=narrowed(self.stacks), values=values, ratios=ratios)
 
     def _ratios(self, first: Int64s, column: Int64s) -> Int64s:
         """Return for each profile (p,) the ratio of two columns (m,) of values in its first sample, or 0."""
@@ -149,7 +156,7 @@ class NumberedProfiles:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PackedProfiles:
+class PackedProfiles(_Columns):
     """The same as `NumberedProfiles`, but for `stacks` (m,) and `values`, which are in few bytes.
 
     There is a column of values (m,) for each of k sample types. Profiles with fewer have 0 in the others.
@@ -157,27 +164,14 @@ class PackedProfiles:
     is often the number of samples times the period, so nothing is left.
     """
 
-    headers: Int32s
-    times: Int64s
-    durations: Int64s
-    digests: Bytes
-    stack_counts: Int64s
     stacks: Narrow
-    value_counts: Int64s
     values: list[Narrow]
     ratios: Int64s
-    mapping_counts: Int64s
-    mappings: Int64s
-    inner_column_counts: Int64s
-    inner_columns: Int32s
-
-    def __len__(self) -> int:
-        return len(self.headers)
 
     @property
     def nbytes(self) -> int:
         """The memory of the arrays in bytes."""
-        arrays: int = sum(getattr(self, name).nbytes for name in (*_SHARED, "ratios"))
+        arrays: int = sum(column.nbytes for column in (self.ratios, *self.in_common().values()))
         return arrays + sum(column.nbytes for column in (self.stacks, *self.values))
 
     def unpacked(self) -> NumberedProfiles:
@@ -190,11 +184,7 @@ class PackedProfiles:
         if len(values) > int(self.value_counts.sum()):
             rows, columns = _places(self.stack_counts, self.value_counts)
             values = matrix[columns, rows]
-        return NumberedProfiles(
-            **{name: getattr(self, name) for name in _SHARED},
-            stacks=stacks.astype(np.int32),
-            values=values,
-        )
+        return NumberedProfiles(**self.in_common(), stacks=stacks.astype(np.int32), values=values)
 
 
 class PackedSamples:
@@ -236,10 +226,6 @@ class PackedSamples:
             if ratios.any():
                 values[row] += first * np.repeat(ratios, counts)
         return stacks, values
-
-
-# The columns that packed profiles have as others do.
-_SHARED = [field.name for field in fields(NumberedProfiles) if field.name not in {"stacks", "values"}]
 
 
 def _places(stack_counts: Int64s, value_counts: Int64s) -> tuple[Int64s, Int64s]:
