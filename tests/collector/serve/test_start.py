@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -76,3 +77,13 @@ def test_the_first_submit_and_merge_import_neither_the_engine_nor_numpy(telling:
     found = imported(telling.log[before:])
     assert found, "what a merge needs is imported when it is needed"
     assert not within(["pgo_collector", "numpy._core", "numpy.lib"], found)
+
+
+def test_the_first_requests_to_pages_import_the_pages_once(telling: Server) -> None:
+    before = len(telling.log)
+    with ThreadPoolExecutor(4) as clients:
+        answers = [*clients.map(lambda _: telling.client.get("/ui/sign-in"), range(4))]
+    assert {answer.status_code for answer in answers} == {200}
+    telling.stop()
+    found = imported(telling.log[before:])
+    assert found.count("pgo_collector.ui.pages.flame") == 1
