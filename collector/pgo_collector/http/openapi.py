@@ -11,7 +11,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.applications import Starlette
 
 from pgo_collector.http.first_answers import Problem
@@ -41,6 +41,8 @@ _DESCRIPTION = (
 
 class ProblemDetails(BaseModel):
     """Problem details, as RFC 9457 defines them."""
+
+    model_config = ConfigDict(defer_build=True)  # for the document alone
 
     type: str = Field(examples=["about:blank"])
     title: str = Field(examples=[HTTPStatus.NOT_FOUND.phrase])
