@@ -25,6 +25,7 @@ from pprof_merge.merging import (
 )
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
+from pgo_collector.engine.packing import LAYOUT
 from pgo_collector.engine.recent_profiles import rows_owner
 from pgo_collector.engine.row_cache import RowCache, Rows
 from pgo_collector.engine.symbols import NO_SYMBOLS, Symbols
@@ -47,7 +48,7 @@ ENGINE = f"{version('pprof-merge')}-{_LEFT_OUT:08x}"
 _LONGEST_REASON = 300
 
 # The rows of the profiles that this process has read.
-ROW_CACHE = RowCache(STORED_LIMITS, ENGINE)
+ROW_CACHE = RowCache(STORED_LIMITS, f"{ENGINE}-{LAYOUT}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from hashlib import blake2b
+from inspect import signature
 from itertools import accumulate
 from struct import pack as numbers
 from struct import unpack_from
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from pprof_merge.analysis import WeighedStacks
@@ -44,6 +46,16 @@ _OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 3,
     zstd.CompressionParameter.checksum_flag: 1,
 }
+
+
+def layout_of(structs: Sequence[type[Any]]) -> str:
+    """Return a text that differs if these classes have other fields, or have them in another order."""
+    names = [[*signature(each).parameters] for each in structs]
+    return f"{crc32(repr(names).encode()):08x}"
+
+
+# Files of another layout can't be read, even if they are of the same version.
+LAYOUT = layout_of(_STRUCTS)
 
 
 class Unpacked(NamedTuple):

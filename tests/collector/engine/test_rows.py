@@ -6,7 +6,7 @@ import os
 import pickle
 import resource
 import struct
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from pgo_collector.blobs.folder import FolderStorage
 from pgo_collector.engine import row_cache
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE
-from pgo_collector.engine.packing import pack, pack_tightly, unpack, unpack_tight
+from pgo_collector.engine.packing import layout_of, pack, pack_tightly, unpack, unpack_tight
 from pgo_collector.engine.row_cache import RowCache, RowFile, Rows
 from pgo_collector.engine.tasks import absorb_rows
 from pgo_collector.model.series import Series
@@ -236,6 +236,12 @@ def test_rows_that_do_not_fit_are_not_absorbed(
     (tmp_path / "sent").write_bytes(pack_tightly((ENGINE, unsound)))
     absorb_rows("unsound/cpu", tmp_path / "sent")
     assert len(ROW_CACHE.rows("unsound/cpu").collection) == 0
+
+
+def test_another_order_of_fields_is_another_layout() -> None:
+    one, same, other = (make_dataclass("Packed", names) for names in (["a", "b"], ["a", "b"], ["b", "a"]))
+    assert layout_of([one]) == layout_of([same])
+    assert layout_of([one]) != layout_of([other])
 
 
 def test_a_file_of_another_version_is_ignored(folder: Path, tmp_path: Path) -> None:
