@@ -22,7 +22,7 @@ from tests.bench.measure import progress
 from tests.bench.report import Section
 from tests.gains.builds import ClangBuilder, Toolchain
 from tests.gains.costs import instructions
-from tests.gains.go import GoProgram, build_packages, copied_sources, profile_go
+from tests.gains.go import INSTANCES, GoProgram, build_packages, copied_sources, profile_go
 from tests.gains.native import profile, with_program
 from tests.gains.programs import Program
 
@@ -96,11 +96,11 @@ class GoSubject:
         plain = build_packages(program, folder / "none", self._copies)
         self._none = program.instructions(plain, folder)
         # A training has some 1,000 samples.
-        rounds, *others = program.training
+        rounds, *others = program.training[0]
         work = str(int(rounds) * samples // 1000), *others
-        merged, _ = profile_go(plain, program, folder, work)
+        merged, _ = profile_go(plain, program, folder, INSTANCES * (work,))
         self.collected = merged.read_bytes()
-        self.title = f"{program.name}, {program.compiler}"
+        self.title = f"{program.source.name}, {program.source.compiler}"
         guided = ", ".join(("its own package", *(f"`{package}`" for package in program.library)))
         self.how = f"in executed instructions, 100 samples a second, with the profile for {guided}"
 

@@ -1,12 +1,31 @@
-"""Source packages of Debian, from the distribution that apt is configured for."""
+"""Packages of Debian, from the distribution that apt is configured for; none of them is installed."""
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
+# Where packages are unpacked, once for all programs.
+UNPACKED = Path(__file__).parents[2] / ".dev" / "gains" / "packages"
+GOPATH = UNPACKED / "usr" / "share" / "gocode"
+_GO_SOURCES = re.compile(r"^Inst (golang-\S+-dev) ", re.MULTILINE)
 _TARGETS = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)"
 _DEBIANS = ("Created-By: Packages", "Origin: Debian", "Label: Debian")
+
+
+# Packages of programs that have other names.
+_PACKAGES = {"strip": "binutils", "dpkg-deb": "dpkg"}
+
+
+def needed(*programs: str) -> None:
+    """Raise FileNotFoundError, which says what to install, if a program isn't there."""
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        packages = " ".join(sorted({_PACKAGES.get(program, program) for program in missing}))
+        raise FileNotFoundError(f"there is no {', '.join(missing)}: apt install {packages}")
 
 
 def sources_of(package: str, folder: Path) -> Path:
@@ -42,3 +61,38 @@ def sources_of(package: str, folder: Path) -> Path:
 
 def _said(command: list[str]) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def unpack_go(packages: Iterable[str]) -> None:
+    """Unpack packages with Go sources, and those that these depend on, so that GOPATH has them.
+
+    Raises FileNotFoundError if apt doesn't know one of them.
+    """
+    # As on a machine where nothing is installed, or what is would be missing from the list.
+    simulated = ["apt-get", "--simulate", "--option=Dir::State::status=/dev/null", "--no-install-recommends"]
+    missing = [package for package in packages if not _mark(package).exists()]
+    if missing:
+        try:
+            listed = _said([*simulated, "install", *missing])
+        except subprocess.CalledProcessError as failed:
+            raise FileNotFoundError(f"apt knows no {missing}: call apt-get update") from failed
+        unpack({*_GO_SOURCES.findall(listed), *missing})
+
+
+def unpack(packages: Iterable[str]) -> None:
+    """Unpack packages, without what they depend on, below UNPACKED."""
+    (UNPACKED / "marks").mkdir(parents=True, exist_ok=True)
+    missing = sorted(package for package in packages if not _mark(package).exists())
+    with tempfile.TemporaryDirectory() as folder:
+        # Not as the user _apt, who may not write here.
+        download = ["apt-get", "--quiet", "--quiet", "--option=APT::Sandbox::User=root", "download"]
+        if missing:
+            subprocess.run([*download, *missing], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        for archive in Path(folder).glob("*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", archive, UNPACKED], check=True)
+    for package in missing:
+        _mark(package).touch()
+
+
+def _mark(package: str) -> Path:
+    return UNPACKED / "marks" / package

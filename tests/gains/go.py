@@ -3,45 +3,54 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median_low
+from statistics import median
+from typing import NamedTuple
 
 from pprof_merge import decode
 
 from tests.bench import machine
 from tests.bench.measure import progress, run
-from tests.gains.costs import in_turns, instructions
-from tests.gains.page import NONE, OURS, Gain
+from tests.gains.costs import compared, instructions
+from tests.gains.debian import GOPATH, UNPACKED, unpack, unpack_go
+from tests.gains.page import NONE, OURS, Built, Gain
 from tests.gains.programs import ROOT
 from tests.oracle.oracle import GO, go_environment, go_root
 from tests.server import Server
 
-_INSTANCES = 3
+INSTANCES = 3
+WORK = Path(__file__).with_name("work")
 _TUTORIAL = ROOT / "docs" / "tutorial-go"
-_WORK = Path(__file__).with_name("work")
 # Instructions are counted with one thread and without the garbage collector: two counts differ little then.
 _ALIKE = ("env", "GOMAXPROCS=1", "GOGC=off")
 
 
-@dataclass(frozen=True)
-class GoProgram:
-    """A program that takes `-cpuprofile FILE`, and its package, as it is named in its module.
+class GoBuild(NamedTuple):
+    """A program that was built, and what the build cost."""
 
-    It is run with one of three amounts of work: `training` while profiled, `timed` for CPU seconds, and
-    `counted` for instructions. `library` are the packages of Go's library in which it spends its time.
+    binary: Path
+    cost: Built
+
+
+@dataclass(frozen=True)
+class GoSource:
+    """The sources of a program: `package`, as it is named in `folder`.
+
+    It is a part of a module, or, if there are names in `debian`, built from the Go sources in these packages
+    of Debian, and from what they depend on. `inputs` are packages with files that it is run on.
     """
 
     name: str
     version: str
-    module: Path
+    folder: Path
     package: str
-    training: tuple[str, ...]
-    timed: tuple[str, ...]
-    counted: tuple[str, ...]
-    library: tuple[str, ...] = ()
+    debian: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
 
     @property
     def compiler(self) -> str:
@@ -50,6 +59,48 @@ class GoProgram:
         said = subprocess.run(asked, env=go_environment(), check=True, capture_output=True, text=True)
         return f"Go {said.stdout.strip().removeprefix('go')}"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment of its builds."""
+        debian = {"GO111MODULE": "off", "GOFLAGS": "", "GOPATH": str(GOPATH)} if self.debian else {}
+        return {**go_environment(), **debian}
+
+    def unpack(self) -> None:
+        """Get the packages of Debian. Raises FileNotFoundError if apt doesn't know one of them."""
+        unpack_go(self.debian)
+        unpack(self.inputs)
+
+    def build(self, binary: Path, profile: Path | None = None) -> GoBuild:
+        """Build the program, with a profile or none, and count the cost, of which none is saved by a cache.
+
+        Builds into one folder share a cache, in which no two are alike.
+        """
+        every = self.environment | {"GOCACHE": str(binary.parent / "go-cache")}
+        command = [GO, "build", f"-pgo={profile or 'off'}", "-o", str(binary), self.package]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, cwd=self.folder, env=every, check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return GoBuild(binary, Built(binary.stat().st_size, cpu))
+
+
+@dataclass(frozen=True)
+class GoProgram:
+    """A program that writes a CPU profile to the file that `flag` names.
+
+    `training` has the arguments of each instance while it is profiled; `timed` are those for CPU seconds, and
+    `counted` those for instructions. `apart` says how the work differs. `library` are the packages of Go's
+    library in which it spends its time.
+    """
+
+    source: GoSource
+    training: tuple[tuple[str, ...], ...]
+    timed: tuple[str, ...]
+    counted: tuple[str, ...]
+    apart: str = "The profiled work is of the same kind as what is measured."
+    flag: str = "-cpuprofile"
+    library: tuple[str, ...] = ()
+
     def instructions(self, build: Path, folder: Path) -> int:
         """Return how many instructions a build of it executes."""
         return instructions(build, self.counted, folder, _ALIKE)
@@ -57,6 +108,12 @@ class GoProgram:
 
 def go_programs() -> dict[str, GoProgram]:
     """Return the programs by name."""
+    every = (*_own_programs(), *_debian_programs())
+    return {program.source.name: program for program in every}
+
+
+def _own_programs() -> tuple[GoProgram, ...]:
+    """Return programs that need nothing but the toolchain."""
     root, sources = str(go_root()), go_root() / "src"
     # Some files below testdata are wrong on purpose, and end gofmt with an error.
     whole, some = (
@@ -68,77 +125,153 @@ def go_programs() -> dict[str, GoProgram]:
         )
         for parts in (("",), ("cmd/compile", "go", "net", "runtime"))
     )
-    every = (
+    return (
         GoProgram(
-            "gofmt",
-            "on the toolchain's sources",
-            _TUTORIAL,
-            "cmd/gofmt",
-            training=("-l", *whole),
+            GoSource("gofmt", "on the toolchain's sources", _TUTORIAL, "cmd/gofmt"),
+            training=INSTANCES * (("-l", *whole),),
             timed=("-l", *some),
             counted=("-l", *(file for file in some if "/go/" in file)),
         ),
         GoProgram(
-            "logsum",
-            "of [the tutorial](tutorial-go.md)",
-            _TUTORIAL,
-            ".",
-            training=("300",),
+            GoSource("logsum", "of [the tutorial](tutorial-go.md)", _TUTORIAL, "."),
+            training=INSTANCES * (("300",),),
             timed=("40",),
             counted=("2",),
         ),
         GoProgram(
-            "gotype",
-            "a program of ours that checks packages of Go's library by `go/types`",
-            _WORK / "gotype",
-            ".",
-            training=("2", root, "net/http"),
+            GoSource(
+                "gotype",
+                "a program of ours that checks packages of Go's library by `go/types`",
+                WORK / "gotype",
+                ".",
+            ),
+            training=INSTANCES * (("2", root, "net/http"),),
             timed=("1", root, "fmt"),
             counted=("1", root, "strconv"),
             library=("go/ast", "go/constant", "go/parser", "go/scanner", "go/token", "go/types"),
         ),
     )
-    return {program.name: program for program in every}
+
+
+def _debian_programs() -> tuple[GoProgram, ...]:
+    scripts, shared = UNPACKED / "usr" / "share" / "javascript", UNPACKED / "usr" / "share" / "nodejs"
+    typescript, lua = shared / "typescript" / "lib", WORK / "glua"
+    trained, measured = documents()
+    return (
+        GoProgram(
+            GoSource(
+                "esbuild",
+                "of Debian's golang-github-evanw-esbuild-dev",
+                ROOT,
+                "github.com/evanw/esbuild/cmd/esbuild",
+                debian=("golang-github-evanw-esbuild-dev",),
+                inputs=("libjs-d3", "libjs-three", "node-lodash", "node-typescript"),
+            ),
+            training=tuple(
+                ("--minify", "--log-level=silent", str(file))
+                for file in (scripts / "d3/d3.js", scripts / "three/three.js", shared / "lodash/lodash.js")
+            ),
+            timed=("--minify", "--log-level=silent", str(typescript / "typescript.js")),
+            counted=("--minify", "--log-level=silent", str(typescript / "tsc.js")),
+            apart="It is profiled while it minifies d3, three.js and lodash, and measured on TypeScript.",
+            flag="--cpuprofile",
+        ),
+        GoProgram(
+            GoSource(
+                "glua",
+                "the interpreter of Debian's golang-github-yuin-gopher-lua-dev",
+                ROOT,
+                "github.com/yuin/gopher-lua/cmd/glua",
+                debian=("golang-github-yuin-gopher-lua-dev", "golang-github-chzyer-readline-dev"),
+            ),
+            training=tuple(
+                (str(lua / f"{script}.lua"), rounds)
+                for script, rounds in (("orders", "150"), ("template", "200"), ("graph", "250"))
+            ),
+            timed=(str(lua / "rules.lua"), "30"),
+            counted=(str(lua / "rules.lua"), "2"),
+            apart="It is profiled with three scripts, and measured with a fourth that does other things.",
+            flag="-p",
+        ),
+        GoProgram(
+            replace(PAGES, name="markdown"),
+            training=INSTANCES * (("render", "20", *trained),),
+            timed=("render", "3", *measured),
+            counted=("render", "1", *measured[::6]),
+            apart="It is profiled on every second page of these docs, and measured on the others.",
+        ),
+    )
+
+
+PAGES = GoSource(
+    "pages",
+    "a program of ours with goldmark and chroma of Debian",
+    WORK / "pages",
+    ".",
+    debian=("golang-github-yuin-goldmark-dev", "golang-github-alecthomas-chroma-v2-dev"),
+)
+
+
+def documents() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return two halves of the pages of docs/, but those whose tables are measured."""
+    measured = {"benchmarks.md", "gains.md"}
+    files = [str(file) for file in sorted((ROOT / "docs").glob("*.md")) if file.name not in measured]
+    return tuple(files[::2]), tuple(files[1::2])
 
 
 def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gain:
     """Build a program in an empty folder, with each of several profiles, and return what its builds cost."""
-    stamp = machine.stamp()
-    plain = _build(program, folder / "none", "off")
-    samples, guided = list[int](), list[Path]()
+    stamp, source = machine.stamp(), program.source
+    progress(f"{source.name}: getting its sources and building it without a profile")
+    source.unpack()
+    plain = source.build(folder / "none")
+    samples, guided = list[int](), list[GoBuild]()
     for number in range(1, profiles + 1):
-        progress(f"{program.name}, profile {number}: profiling {_INSTANCES} runs")
+        progress(f"{source.name}, profile {number} of {profiles}: profiling {INSTANCES} instances at once")
         (folder / str(number)).mkdir()
-        merged, guide = profile_go(plain, program, folder / str(number), program.training)
+        merged, guide = profile_go(plain.binary, program, folder / str(number))
         samples.append(int(decode(merged.read_bytes()).samples.values[:, 0].sum()))
-        progress(f"{program.name}, profile {number}: {samples[-1]:,} samples; building")
-        guided.append(_build(program, folder / f"ours-{number}", str(guide)))
-    answers = {run([str(build), *program.timed], folder).output for build in (plain, *guided)}
-    assert len(answers) == 1, f"the builds answer differently: {answers}"
-    builds = {NONE: [plain], OURS: guided}
+        progress(f"{source.name}, profile {number} of {profiles}: {samples[-1]:,} samples; building")
+        guided.append(source.build(folder / f"ours-{number}", guide))
+    builds = {NONE: [plain.binary], OURS: [build.binary for build in guided]}
+    outputs = {run([build, *program.timed], folder).output for of in builds.values() for build in of}
+    assert len(outputs) == 1, "the builds answer differently"
     counted = {name: [program.instructions(build, folder) for build in of] for name, of in builds.items()}
-    progress(f"{program.name}: instructions: {counted}")
-    middle = guided[counted[OURS].index(median_low(counted[OURS]))]
-    commands = {name: [str(build), *program.timed] for name, build in ((NONE, plain), (OURS, middle))}
-    timed = in_turns(commands, rounds, folder)
+    progress(f"{source.name}: instructions: {counted}")
+    seconds: dict[str, list[float]] = {NONE: [], OURS: []}
+    for number in range(1, rounds + 1):
+        none = run([plain.binary, *program.timed], folder).cost.cpu
+        for build in guided:
+            seconds[NONE].append(none)
+            seconds[OURS].append(run([build.binary, *program.timed], folder).cost.cpu)
+        progress(f"{source.name}: round {number} of {rounds}")
     how = (
-        f"{program.name}, {program.version}, built with `-pgo=off` and `-pgo=default.pgo`.\n"
-        f"{profiles} profiles were taken, each of {_INSTANCES} runs: {min(samples):,} to {max(samples):,}\n"
-        f"samples. Instructions are counted with `GOMAXPROCS=1 GOGC=off`, so without the garbage collector.\n"
-        f"CPU times are of the build whose profile has the median, in {rounds} rounds.\n\n{stamp}"
+        f"{source.name}, {source.version}, built with `-pgo=off` and `-pgo=default.pgo`. {program.apart}\n"
+        f"{profiles} profiles were taken, each of {INSTANCES} instances at once: {min(samples):,} to\n"
+        f"{max(samples):,} samples. Instructions are counted with `GOMAXPROCS=1 GOGC=off`, so without the\n"
+        f"garbage collector. CPU times are of the builds with all profiles, in {rounds} rounds.\n\n{stamp}"
     )
-    return Gain(program.name, program.compiler, f'make gains ARGS="{program.name}"', counted, timed, how)
+    return Gain(
+        source.name,
+        source.compiler,
+        f'make gains ARGS="{source.name}"',
+        counted,
+        compared(seconds),
+        how,
+        {NONE: plain.cost, OURS: middle(guided)},
+    )
 
 
-def _build(program: GoProgram, binary: Path, pgo: str) -> Path:
-    command = [GO, "build", f"-pgo={pgo}", "-o", str(binary), program.package]
-    subprocess.run(command, cwd=program.module, env=go_environment(), check=True, stdout=subprocess.DEVNULL)
-    return binary
+def middle(builds: Sequence[GoBuild]) -> Built:
+    """Return the medians of what builds cost."""
+    return Built(
+        round(median(build.cost.size for build in builds)), median(build.cost.cpu for build in builds)
+    )
 
 
 def copied_sources(program: GoProgram, folder: Path) -> dict[Path, Path]:
     """Return copies of a program's sources and those of its library packages, which may change, by source."""
-    places = [program.module, *(go_root() / "src" / package for package in program.library)]
+    places = [program.source.folder, *(go_root() / "src" / package for package in program.library)]
     sources = [
         file for place in places for file in sorted(place.glob("*.go")) if not file.stem.endswith("_test")
     ]
@@ -152,24 +285,34 @@ def build_packages(
     program: GoProgram, binary: Path, copies: Mapping[Path, Path], profile: Path | None = None
 ) -> Path:
     """Return the program, built from copies; a profile guides its own package and its library packages."""
-    overlay = binary.with_suffix(".json")
+    source, overlay = program.source, binary.with_suffix(".json")
     overlay.write_text(json.dumps({"Replace": {str(source): str(copy) for source, copy in copies.items()}}))
     guided = [] if profile is None else [f"-gcflags=-pgoprofile={profile}"]
     guided += [f"-gcflags={package}=-pgoprofile={profile}" for package in program.library if profile]
-    command = [GO, "build", f"-overlay={overlay}", "-pgo=off", *guided, "-o", str(binary), program.package]
-    subprocess.run(command, cwd=program.module, env=go_environment(), check=True, stdout=subprocess.DEVNULL)
+    command = [GO, "build", f"-overlay={overlay}", "-pgo=off", *guided, "-o", str(binary), source.package]
+    subprocess.run(command, cwd=source.folder, env=go_environment(), check=True, stdout=subprocess.DEVNULL)
     return binary
 
 
-def profile_go(plain: Path, program: GoProgram, folder: Path, work: tuple[str, ...]) -> tuple[Path, Path]:
-    """Profile runs, and return the collector's merge and its profile for the compiler, as files."""
-    service, merged, guide = {"service": program.name}, folder / "merged.pb.gz", folder / "default.pgo"
-    with Server(folder / "collector") as server:
-        for instance in range(_INSTANCES):
-            profile = folder / f"{instance}.pb.gz"
-            run([str(plain), "-cpuprofile", str(profile), *work], folder)
-            labels = {"labels": f"instance={instance}"}
-            server.submit(profile.read_bytes(), query=service | labels).raise_for_status()
-        merged.write_bytes(server.merge(query=service).raise_for_status().content)
-        guide.write_bytes(server.merge(format_="go", query=service).raise_for_status().content)
+def profile_go(
+    plain: Path, program: GoProgram, folder: Path, training: Sequence[Sequence[str]] = ()
+) -> tuple[Path, Path]:
+    """Profile instances at once, and return the collector's merge and its release for the compiler, as files.
+
+    They do the program's training, or another.
+    """
+    merged, guide = folder / "merged.pb.gz", folder / "default.pgo"
+
+    def profiled(instance: int, arguments: Sequence[str]) -> bytes:
+        profile = folder / f"{instance}.pb.gz"
+        run([plain, f"{program.flag}={profile}", *arguments], folder)
+        return profile.read_bytes()
+
+    with Server(folder / "collector") as server, ThreadPoolExecutor(INSTANCES) as pool:
+        server.query = {"service": program.source.name}
+        taken = pool.map(profiled, range(INSTANCES), training or program.training)
+        for instance, profile in enumerate(taken):
+            server.submit(profile, query={"labels": f"instance={instance}"}).raise_for_status()
+        merged.write_bytes(server.merge().raise_for_status().content)
+        guide.write_bytes(server.release().raise_for_status().content)
     return merged, guide

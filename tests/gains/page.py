@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median_low
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tests.bench import report
@@ -17,13 +18,32 @@ FILE = Path(__file__).parents[2] / "docs" / "gains.md"
 _MILLIONS = 10_000_000
 NONE, OURS, WITH_PROGRAM, INSTRUMENTED = "none", "ours", "ours, with the program", "instrumented"
 INTRODUCTION = Path(__file__).with_name("introduction.txt").read_text()
-_TABLE = "All programs"
+_TABLE, _BUILDS = "All programs", "What a Go build costs, and how servers answer"
+# By a program's first word: the kind by which the table is sorted.
+KINDS = MappingProxyType(
+    {
+        "etcd": "server",
+        "pages": "server",
+        "postgresql": "database",
+        "sqlite": "database",
+        "esbuild": "compiler",
+        "gofmt": "compiler",
+        "gotype": "compiler",
+        "glua": "interpreter",
+        "lua": "interpreter",
+        "markdown": "text",
+        "json": "text",
+        "logs": "text",
+        "logsum": "text",
+    }
+)
 _HEAD = (
+    "kind",
     "program",
     "compiler",
     "profile",
     "instructions",
-    "fewer",
+    "instructions saved",
     "of what instrumented saves",
     "CPU",
     "CPU without ÷ with",
@@ -31,25 +51,43 @@ _HEAD = (
 )
 
 
+_BUILDS_HEAD = ("program", "profile", "binary", "build, CPU", "p50", "p99")
+
+
 class Row(NamedTuple):
     """A row of the table, as text."""
 
+    kind: str
     program: str
     compiler: str
     profile: str
     instructions: str
-    fewer: str
+    saved: str
     share: str
     cpu: str
     ratio: str
     command: str
 
 
+class Built(NamedTuple):
+    """What a build cost: the size of the program in bytes, and CPU seconds."""
+
+    size: int
+    cpu: float
+
+
+class Latency(NamedTuple):
+    """The time of a server's answers in milliseconds: the median and the 99th percentile."""
+
+    p50: float
+    p99: float
+
+
 class Gain(NamedTuple):
     """The measurements of a program: the costs of its builds by their profiles, the first without one.
 
     `counted` has the executed instructions of the builds with each profile, or nothing. `how` is the text on
-    how it was measured.
+    how it was measured. `built` has what builds of Go cost, and `latencies` how servers answered.
     """
 
     program: str
@@ -58,13 +96,35 @@ class Gain(NamedTuple):
     counted: Mapping[str, Sequence[int]]
     timed: Mapping[str, Compared]
     how: str
+    built: Mapping[str, Built] = MappingProxyType({})
+    latencies: Mapping[str, Latency] = MappingProxyType({})
 
     def rows(self) -> list[Row]:
         """Return the rows of the table."""
         return [
-            Row(self.program, self.compiler, profile, *self._instructions(profile), *self._cpu(profile), code)
+            Row(
+                KINDS[re.split(r"\W", self.program)[0]],
+                self.program,
+                self.compiler,
+                profile,
+                *self._instructions(profile),
+                *self._cpu(profile),
+                f"`{self.command}`",
+            )
             for profile in self.timed
-            for code in [f"`{self.command}`"]
+        ]
+
+    def builds(self) -> list[tuple[str, ...]]:
+        """Return the rows of the table of builds and latencies."""
+        return [
+            (
+                self.program,
+                profile,
+                f"{built.size / 1e6:.1f} MB",
+                report.seconds(built.cpu),
+                *(f"{each:.2f} ms" for each in self.latencies.get(profile, ())),
+            )
+            for profile, built in self.built.items()
         ]
 
     def _instructions(self, profile: str) -> tuple[str, str, str]:
@@ -94,24 +154,32 @@ class Gain(NamedTuple):
         return report.seconds(cost.seconds), "" if profile == NONE else ratio
 
 
-def _place(row: Row) -> tuple[str, str]:
-    return row.program, row.compiler
+def _place(row: Row) -> tuple[int, str, str]:
+    return [*dict.fromkeys(KINDS.values())].index(row.kind), row.program, row.compiler
 
 
 def write(file: Path, gain: Gain) -> None:
     """Write the rows of a program with a compiler in place of the old ones, and the section about them."""
+    old = file.read_text() if file.exists() else ""
     rows = gain.rows()
-    measured = {row[:2] for row in rows}
-    kept = [row for row in read(file.read_text() if file.exists() else "") if row[:2] not in measured]
+    measured = {(row.program, row.compiler) for row in rows}
+    kept = [row for row in read(old) if (row.program, row.compiler) not in measured]
     every: list[Row] = sorted([*kept, *rows], key=_place)
-    table = report.table(_HEAD, every)
-    sections = [Section(_TABLE, table), Section(f"{gain.program} with {gain.compiler}", gain.how)]
+    sections = [Section(_TABLE, report.table(_HEAD, every))]
+    if gain.built:
+        others = [row for row in _rows(old, _BUILDS) if row[0] != gain.program]
+        padded = [row + ("",) * (len(_BUILDS_HEAD) - len(row)) for row in gain.builds()]
+        sections.append(Section(_BUILDS, report.table(_BUILDS_HEAD, sorted([*others, *padded]))))
+    sections.append(Section(f"{gain.program} with {gain.compiler}", gain.how))
     report.write(file, sections, INTRODUCTION)
 
 
 def read(text: str) -> list[Row]:
     """Return the rows of the table in the text of docs/gains.md."""
-    found = re.search(rf"^## {_TABLE}\n+((?:\|.*\n)+)", text, re.MULTILINE)
+    return [Row(*row) for row in _rows(text, _TABLE)]
+
+
+def _rows(text: str, title: str) -> list[tuple[str, ...]]:
+    found = re.search(rf"^## {title}\n+((?:\|.*\n)+)", text, re.MULTILINE)
     lines: Iterable[str] = found[1].splitlines()[2:] if found else ()
-    cells: Sequence[list[str]] = [line.strip("|").split("|") for line in lines]
-    return [Row(*(cell.strip() for cell in row)) for row in cells]
+    return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]

@@ -1,8 +1,13 @@
-"""Measure what programs gain, and write docs/gains.md: `python -m tests.gains.run PROGRAM ...`."""
+"""Measure what programs gain, and write docs/gains.md: `python -m tests.gains.run PROGRAM ...`.
+
+What was measured here for that page isn't measured again unless `--again` asks for it, so a run that was
+interrupted goes on where it was.
+"""
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -13,9 +18,12 @@ from tests.gains import curve, page, postgres
 from tests.gains.builds import ClangBuilder, Toolchain
 from tests.gains.go import GoProgram, go_gain, go_programs
 from tests.gains.native import gain
-from tests.gains.programs import PROGRAMS
+from tests.gains.programs import PROGRAMS, ROOT
 from tests.gains.rust import RustBuilder
+from tests.gains.servers import SERVERS, server_gain
 
+_ALL = "all"
+_DONE = ROOT / ".dev" / "gains" / "done"
 # By program: how many samples its profile has, from which smaller ones are drawn.
 _CURVES = {"json": 320_000, "lua": 1_000_000, "sqlite": 100_000, "logsum": 3200, "gotype": 3500}
 
@@ -23,12 +31,14 @@ _CURVES = {"json": 320_000, "lua": 1_000_000, "sqlite": 100_000, "logsum": 3200,
 def parser(names: list[str]) -> argparse.ArgumentParser:
     """Return the parser of the command line; `names` are those of the programs."""
     described = argparse.ArgumentParser(prog="make gains ARGS=", description="Measure what programs gain.")
-    described.add_argument("programs", metavar="PROGRAM", nargs="+", choices=names, help=", ".join(names))
+    choices = [*names, _ALL]
+    described.add_argument("programs", metavar="PROGRAM", nargs="+", choices=choices, help=", ".join(choices))
+    described.add_argument("--again", action="store_true", help="measure also what was measured here before")
     described.add_argument("--clang", default="clang", help="the compiler, such as clang-19 (default: clang)")
     described.add_argument(
         "--profiles", type=int, default=5, help="profiles that are taken, and built with (default: 5)"
     )
-    described.add_argument("--rounds", type=int, default=7, help="runs of each build (default: 7)")
+    described.add_argument("--rounds", type=int, default=9, help="runs of each build (default: 9)")
     described.add_argument("--hertz", type=int, default=997, help="samples a second of CPU (default: 997)")
     described.add_argument("--samples", type=int, help="how many samples a curve has at most")
     described.add_argument(
@@ -42,9 +52,18 @@ def main() -> int:
     """Measure the programs one after another, and write the rows of each."""
     of_go = go_programs()
     curves = [curve.PREFIX + name for name in _CURVES]
-    options = parser([*PROGRAMS, *of_go, postgres.NAME, *curves]).parse_args()
+    names = [*PROGRAMS, *of_go, *SERVERS, postgres.NAME, *curves]
+    options = parser(names).parse_args()
+    asked = names if _ALL in options.programs else options.programs
     with tempfile.TemporaryDirectory(prefix="gains-") as scratch:
-        for name in options.programs:
+        for number, name in enumerate(asked, 1):
+            progress(f"{name}: {number} of {len(asked)}")
+            done = _DONE / f"{name}-{Path(options.clang).name}"
+            # Rows on another page are a trial.
+            is_kept = options.page == page.FILE
+            if is_kept and done.exists() and not options.again:
+                progress(f"{name}: was measured here before; measure it again with --again")
+                continue
             folder = (options.keep or Path(scratch)).resolve() / name
             folder.mkdir(parents=True)
             if name in curves:
@@ -52,6 +71,11 @@ def main() -> int:
             else:
                 for gained in _gains(name, of_go, folder, options):
                     page.write(options.page, gained)
+            if options.keep is None:
+                shutil.rmtree(folder)
+            if is_kept:
+                _DONE.mkdir(parents=True, exist_ok=True)
+                done.touch()
     progress(f"written: {options.page}; call `make docs`, which draws the charts")
     return 0
 
@@ -63,6 +87,8 @@ def _gains(
     command = f'make gains ARGS="{name}{other}"'
     if name in of_go:
         return [go_gain(of_go[name], folder, options.profiles, options.rounds)]
+    if name in SERVERS:
+        return [server_gain(SERVERS[name](), folder, options.profiles, options.rounds)]
     if name == postgres.NAME:
         return postgres.postgres_gains(folder, options.rounds)
     program, toolchain = PROGRAMS[name], Toolchain(options.clang)

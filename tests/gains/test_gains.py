@@ -12,7 +12,7 @@ import pytest
 from tests.gains import page
 from tests.gains.builds import FLAGS, NotComparableError, Toolchain, flow_flags, shared_flags
 from tests.gains.costs import Compared, in_turns, instructions
-from tests.gains.page import INSTRUMENTED, NONE, OURS, Gain
+from tests.gains.page import INSTRUMENTED, NONE, OURS, Built, Gain, Latency
 from tests.gains.programs import ROOT
 
 needs_tools = pytest.mark.system("clang", "gcc", "llvm-profdata", "perf", "valgrind")
@@ -114,16 +114,33 @@ def test_rows_of_other_programs_and_other_sections_stay(tmp_path: Path) -> None:
     assert "## An account\n\nkept\n" in text
     rows = page.read(text)
     assert [(row.program, row.profile) for row in rows] == [
-        (program, profile) for program in ("json", "lua") for profile in (NONE, OURS, INSTRUMENTED)
+        (program, profile) for program in ("lua", "json") for profile in (NONE, OURS, INSTRUMENTED)
     ]
     ours = {row.program: row for row in rows if row.profile == OURS}
-    assert (ours["json"].fewer, ours["json"].share) == ("0.0 %", "0 % (-5 to 10)")
-    assert (ours["lua"].fewer, ours["lua"].share, ours["lua"].instructions) == (
+    assert (ours["json"].saved, ours["json"].share) == ("0.0 %", "0 % (-5 to 10)")
+    assert (ours["lua"].saved, ours["lua"].share, ours["lua"].instructions) == (
         "15.0 %",
         "75 % (70 to 85)",
         "85 M",
     )
     assert ours["lua"].ratio == "1.10 (1.00 to 1.20)"
+    assert [row.kind for row in rows[::3]] == ["interpreter", "text"]
+
+
+def test_builds_and_latencies_of_go_programs_have_a_table(tmp_path: Path) -> None:
+    written = tmp_path / "gains.md"
+    served = {NONE: Latency(1.5, 20), OURS: Latency(1.25, 16)}
+    for program, latencies in (("pages", served), ("esbuild", {}), ("pages", served)):
+        built = {NONE: Built(20_000_000, 40.0), OURS: Built(21_040_000, 45.5)}
+        gained = gain_of(program, 0)._replace(built=built, latencies=latencies)
+        page.write(written, gained)
+    table = written.read_text().partition("## What a Go build costs")[2].partition("\n## ")[0].splitlines()
+    assert table[4:] == [
+        "| esbuild | none | 20.0 MB | 40.00 s |  |  |",
+        "| esbuild | ours | 21.0 MB | 45.50 s |  |  |",
+        "| pages | none | 20.0 MB | 40.00 s | 1.50 ms | 20.00 ms |",
+        "| pages | ours | 21.0 MB | 45.50 s | 1.25 ms | 16.00 ms |",
+    ]
 
 
 @needs_tools
@@ -149,4 +166,4 @@ def test_the_tutorials_program_is_measured(tmp_path: Path) -> None:
     rows = {row.profile: row for row in page.read((tmp_path / "gains.md").read_text())}
     assert [*rows] == [NONE, OURS, "ours, with the program", INSTRUMENTED]
     for profile in (OURS, "ours, with the program", INSTRUMENTED):
-        assert float(rows[profile].fewer.split()[0]) > 0
+        assert float(rows[profile].saved.split()[0]) > 0

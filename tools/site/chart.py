@@ -35,12 +35,21 @@ _NO_PROFILE = "none"
 _GAIN_COLUMNS = ("program", "compiler", "profile")
 _GAIN_COLOURS = {"ours": _LESS_OF_OURS, "ours, with the program": _OURS, "instrumented": _THEIRS}
 _GAIN_LABELS = 190
-_LONGEST_GAIN = 300
+_LONGEST_GAIN = 200
 # The lines of the gain by samples: their colours, and the place of their frame.
 _LINE_COLOURS = ("#2f6fb3", "#b3592f", "#3f8a4f", "#7a4fa3", "#8a7a1f")
 _PLOT_LEFT, _PLOT_RIGHT, _PLOT_HEIGHT = 70, 520, 260
 
 Entry = TypeVar("Entry")
+
+
+class _Saved(NamedTuple):
+    """What a build saves of the CPU time, in per cent: median and quartiles; and the words for it."""
+
+    middle: float
+    low: float
+    high: float
+    words: str
 
 
 class Bar(NamedTuple):
@@ -121,19 +130,28 @@ def gains_chart(page: str) -> str:
         program, compiler, profile = (_found("docs/gains.md", row, column) for column in _GAIN_COLUMNS)
         if profile != _NO_PROFILE:
             groups.setdefault(f"{program}, {compiler}", []).append(row)
-    longest = max(_saved(row)[0] for row in cells)
+    saved = [_saved(row) for group in groups.values() for row in group]
+    lowest, highest = min(0.0, *(each.low for each in saved)), max(each.high for each in saved)
+
+    def x(percent: float) -> float:
+        return _GAIN_LABELS + _LONGEST_GAIN * (percent - lowest) / (highest - lowest)
+
     parts, top = [], _MARGIN
     for title, group in groups.items():
         parts.append(_text(_MARGIN, top + 14, title, weight="bold"))
         top += 22
         for row in group:
-            saved, said = _saved(row)
-            colour = _GAIN_COLOURS[row["profile"]]
-            width = max(1.5, _LONGEST_GAIN * saved / longest)
+            gain, middle = _saved(row), top + _BAR_HEIGHT / 2
+            left, right = sorted((x(0.0), x(gain.middle)))
             parts += [
                 _text(_MARGIN, top + 13, row["profile"]),
-                _bar(_GAIN_LABELS, top, width, colour),
-                _text(round(_GAIN_LABELS + width + 8), top + 13, said),
+                _bar(round(left), top, max(1.5, right - left), _GAIN_COLOURS[row["profile"]]),
+                _text(round(max(right, x(gain.high)) + 8), top + 13, gain.words),
+                f'<path d="M{x(gain.low):.1f} {middle}H{x(gain.high):.1f}" stroke="{_TEXT}"/>',
+                *(
+                    f'<path d="M{x(end):.1f} {middle - 4}v8" stroke="{_TEXT}"/>'
+                    for end in (gain.low, gain.high)
+                ),
             ]
             top += _BAR_HEIGHT + 4
         top += 12
@@ -189,13 +207,21 @@ def samples_chart(page: str) -> str:
     return _card("How the gain grows with the samples", "docs/gains.md", parts, bottom + 46)
 
 
-def _saved(row: dict[str, str]) -> tuple[float, str]:
-    """Return the per cent that a build saves, 0 if none, and the words for it."""
-    if fewer := _found("docs/gains.md", row, "fewer").strip():
-        return max(0.0, float(fewer.split()[0])), f"{fewer} fewer instructions"
-    ratio = _found("docs/gains.md", row, "CPU without ÷ with").strip()
-    less = 100 * (1 - 1 / float(ratio.split()[0])) if ratio else 0.0
-    return max(0.0, less), f"{less:.0f} % less CPU time"
+def _saved(row: dict[str, str]) -> _Saved:
+    """Return what a build saves; its words have the instructions, too, if they were counted."""
+    ratio, fewer = (
+        _found("docs/gains.md", row, name) for name in ("CPU without ÷ with", "instructions saved")
+    )
+    middle, low, high = (100 * (1 - 1 / float(number)) for number in re.findall(r"[\d.]+", ratio))
+    words = _less(middle, "less CPU time", ".0f")
+    if fewer.strip():
+        words += ", " + _less(float(fewer.split()[0]), "fewer instructions", ".1f")
+    return _Saved(middle, low, high, words)
+
+
+def _less(percent: float, saved: str, digits: str) -> str:
+    """Return a saving in words: with `more` in place of the first of them if nothing is saved."""
+    return f"{abs(percent):{digits}} % {saved if percent >= 0 else 'more ' + saved.split(maxsplit=1)[1]}"
 
 
 def _card(title: str, source: str, parts: list[str], top: int) -> str:
