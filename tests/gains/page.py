@@ -70,7 +70,7 @@ class Row(NamedTuple):
 
 
 class Built(NamedTuple):
-    """What a build cost: the size of the program in bytes, and CPU seconds."""
+    """The cost of a build: the size of the program in bytes, and CPU seconds."""
 
     size: int
     cpu: float

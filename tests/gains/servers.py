@@ -35,7 +35,7 @@ _SHORT, _FILES = (1500, 9000), 8
 
 
 class Answered(NamedTuple):
-    """What a load got: how many answers, and how long they took."""
+    """The answers to a load: how many, and how long they took."""
 
     requests: int
     latency: Latency

@@ -44,7 +44,7 @@ Entry = TypeVar("Entry")
 
 
 class _Saved(NamedTuple):
-    """What a build saves of the CPU time, in per cent: median and quartiles; and the words for it."""
+    """The CPU time that a build saves, in per cent: median and quartiles; and the words for it."""
 
     middle: float
     low: float
