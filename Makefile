@@ -251,7 +251,7 @@ bench: setup ## Measure speed and memory, side by side with Go; writes docs/benc
 	$(BIN)/python -m tests.bench.run $(if $(PROFILES),--profiles "$(PROFILES)") $(ARGS)
 
 .PHONY: gains
-gains: setup ## Measure what programs gain from profiles: ARGS="json lua sqlite"; writes docs/gains.md
+gains: setup ## Measure what programs gain from profiles: ARGS="pages esbuild" or ARGS=all; writes docs/gains.md
 	$(BIN)/python -m tests.gains.run $(ARGS)
 
 .PHONY: campaign

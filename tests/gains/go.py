@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,8 @@ class GoSource:
     """The sources of a program: `package`, as it is named in `folder`.
 
     It is a part of a module, or, if there are names in `debian`, built from the Go sources in these packages
-    of Debian, and from what they depend on. `inputs` are packages with files that it is run on.
+    of Debian, and from what they depend on; `before` are folders that GOPATH has before these. `inputs` are
+    packages with files that it is run on.
     """
 
     name: str
@@ -51,6 +53,7 @@ class GoSource:
     package: str
     debian: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    before: tuple[Path, ...] = ()
 
     @property
     def compiler(self) -> str:
@@ -62,7 +65,8 @@ class GoSource:
     @property
     def environment(self) -> dict[str, str]:
         """Return the environment of its builds."""
-        debian = {"GO111MODULE": "off", "GOFLAGS": "", "GOPATH": str(GOPATH)} if self.debian else {}
+        path = os.pathsep.join(map(str, (*self.before, GOPATH)))
+        debian = {"GO111MODULE": "off", "GOFLAGS": "", "GOPATH": path} if self.debian else {}
         return {**go_environment(), **debian}
 
     def unpack(self) -> None:
@@ -167,8 +171,9 @@ def _debian_programs() -> tuple[GoProgram, ...]:
                 debian=("golang-github-evanw-esbuild-dev",),
                 inputs=("libjs-d3", "libjs-three", "node-lodash", "node-typescript"),
             ),
+            # It writes for 30 seconds, again and again, while it is profiled.
             training=tuple(
-                ("--minify", "--log-level=silent", str(file))
+                ("--minify", "--log-level=silent", "--outfile=/dev/null", str(file))
                 for file in (scripts / "d3/d3.js", scripts / "three/three.js", shared / "lodash/lodash.js")
             ),
             timed=("--minify", "--log-level=silent", str(typescript / "typescript.js")),
@@ -230,7 +235,7 @@ def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gai
         progress(f"{source.name}, profile {number} of {profiles}: profiling {INSTANCES} instances at once")
         (folder / str(number)).mkdir()
         merged, guide = profile_go(plain.binary, program, folder / str(number))
-        samples.append(int(decode(merged.read_bytes()).samples.values[:, 0].sum()))
+        samples.append(samples_in(merged.read_bytes()))
         progress(f"{source.name}, profile {number} of {profiles}: {samples[-1]:,} samples; building")
         guided.append(source.build(folder / f"ours-{number}", guide))
     builds = {NONE: [plain.binary], OURS: [build.binary for build in guided]}
@@ -302,17 +307,29 @@ def profile_go(
     They do the program's training, or another.
     """
     merged, guide = folder / "merged.pb.gz", folder / "default.pgo"
+    with Server(folder / "collector") as server:
+        server.query = {"service": program.source.name}
+        for instance, profile in enumerate(profiles_of(plain, program, folder, training)):
+            server.submit(profile, query={"labels": f"instance={instance}"}).raise_for_status()
+        merged.write_bytes(server.merge().raise_for_status().content)
+        guide.write_bytes(server.release().raise_for_status().content)
+    return merged, guide
+
+
+def profiles_of(
+    plain: Path, program: GoProgram, folder: Path, training: Sequence[Sequence[str]] = ()
+) -> list[bytes]:
+    """Run instances at once, and return the profile that each of them writes into a folder."""
 
     def profiled(instance: int, arguments: Sequence[str]) -> bytes:
         profile = folder / f"{instance}.pb.gz"
         run([plain, f"{program.flag}={profile}", *arguments], folder)
         return profile.read_bytes()
 
-    with Server(folder / "collector") as server, ThreadPoolExecutor(INSTANCES) as pool:
-        server.query = {"service": program.source.name}
-        taken = pool.map(profiled, range(INSTANCES), training or program.training)
-        for instance, profile in enumerate(taken):
-            server.submit(profile, query={"labels": f"instance={instance}"}).raise_for_status()
-        merged.write_bytes(server.merge().raise_for_status().content)
-        guide.write_bytes(server.release().raise_for_status().content)
-    return merged, guide
+    with ThreadPoolExecutor(INSTANCES) as pool:
+        return [*pool.map(profiled, range(INSTANCES), training or program.training)]
+
+
+def samples_in(profile: bytes) -> int:
+    """Return how many samples a profile has."""
+    return int(decode(profile).samples.values[:, 0].sum())

@@ -10,11 +10,11 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.bench.measure import progress
-from tests.gains import curve, page, postgres
+from tests.gains import curve, fleet, page, postgres
 from tests.gains.builds import ClangBuilder, Toolchain
 from tests.gains.go import GoProgram, go_gain, go_programs
 from tests.gains.native import gain
@@ -48,12 +48,12 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
     return described
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the programs one after another, and write the rows of each."""
     of_go = go_programs()
     curves = [curve.PREFIX + name for name in _CURVES]
-    names = [*PROGRAMS, *of_go, *SERVERS, postgres.NAME, *curves]
-    options = parser(names).parse_args()
+    names = [*PROGRAMS, *of_go, *SERVERS, postgres.NAME, fleet.NAME, *curves]
+    options = parser(names).parse_args(arguments)
     asked = names if _ALL in options.programs else options.programs
     with tempfile.TemporaryDirectory(prefix="gains-") as scratch:
         for number, name in enumerate(asked, 1):
@@ -68,6 +68,8 @@ def main() -> int:
             folder.mkdir(parents=True)
             if name in curves:
                 _measure_curve(name, of_go, folder, options)
+            elif name == fleet.NAME:
+                fleet.measure(of_go, folder, options.page)
             else:
                 for gained in _gains(name, of_go, folder, options):
                     page.write(options.page, gained)

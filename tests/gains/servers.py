@@ -14,14 +14,12 @@ from statistics import median
 from threading import Event
 from typing import NamedTuple, Protocol
 
-from pprof_merge import decode
-
 from tests.bench import machine
 from tests.bench.measure import progress
 from tests.cpu_meter import CpuMeter
 from tests.gains.costs import compared
 from tests.gains.debian import needed
-from tests.gains.go import PAGES, WORK, GoBuild, GoSource, documents, middle
+from tests.gains.go import PAGES, WORK, GoBuild, GoSource, documents, middle, samples_in
 from tests.gains.page import NONE, OURS, Gain, Latency
 from tests.gains.programs import ROOT
 from tests.interop.listening import free_port, wait_until_answers
@@ -204,7 +202,7 @@ def server_gain(server: GoServer, folder: Path, profiles: int, rounds: int) -> G
         title = f"{source.name}, profile {number} of {profiles}"
         progress(f"{title}: profiling {len(server.profiled)} instances for {_PROFILED_SECONDS} s")
         merged, guide = profile_servers(server, plain.binary, folder / str(number))
-        samples.append(int(decode(merged.read_bytes()).samples.values[:, 0].sum()))
+        samples.append(samples_in(merged.read_bytes()))
         progress(f"{title}: {samples[-1]:,} samples; building")
         guided.append(source.build(folder / f"ours-{number}", guide))
     seconds, latencies = in_turns(server, [plain, *guided], rounds, folder)

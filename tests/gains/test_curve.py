@@ -16,8 +16,11 @@ from tests.gains.programs import ROOT
 
 def profile(counts: Sequence[int]) -> bytes:
     """Return a profile with these counts of samples in its stacks, of 10 ms each."""
-    made = Profile(string_table=[b""])
+    made = Profile(string_table=[b"", b"samples", b"count", b"cpu", b"nanoseconds"])
+    for type_, unit in ((1, 2), (3, 4)):
+        made.sample_type.add(type=type_, unit=unit)
     for number, count in enumerate(counts, 1):
+        made.location.add(id=number)
         made.sample.add(location_id=[number], value=[count, 10_000_000 * count])
     return gzip.compress(made.SerializeToString())
 

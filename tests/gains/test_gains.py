@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gains import page
+from tests.gains import page, run
 from tests.gains.builds import FLAGS, NotComparableError, Toolchain, flow_flags, shared_flags
 from tests.gains.costs import Compared, in_turns, instructions
 from tests.gains.page import INSTRUMENTED, NONE, OURS, Built, Gain, Latency
@@ -141,6 +141,17 @@ def test_builds_and_latencies_of_go_programs_have_a_table(tmp_path: Path) -> Non
         "| pages | none | 20.0 MB | 40.00 s | 1.50 ms | 20.00 ms |",
         "| pages | ours | 21.0 MB | 45.50 s | 1.25 ms | 16.00 ms |",
     ]
+
+
+def test_what_was_measured_here_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "_DONE", tmp_path)
+    (tmp_path / "logsum-clang").touch()
+    written = page.FILE.read_text()
+    assert run.main(["logsum"]) == 0
+    assert "was measured here before; measure it again with --again" in capsys.readouterr().out
+    assert page.FILE.read_text() == written
 
 
 @needs_tools

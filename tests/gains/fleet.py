@@ -1,0 +1,179 @@
+"""Questions of those who profile a fleet, answered with real Go programs: a table of docs/gains.md.
+
+May services share one profile? Does the last release's profile do? Are ten samples enough? Does trimming to
+what Go's compiler reads lose anything? The answers are executed instructions that builds save.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+from elftools.elf.elffile import ELFFile
+
+from tests.bench import machine, report
+from tests.bench.measure import progress
+from tests.bench.report import Section
+from tests.gains.curve import thinned
+from tests.gains.debian import UNPACKED
+from tests.gains.go import GoProgram, profiles_of, samples_in
+from tests.gains.page import INTRODUCTION
+from tests.oracle.oracle import GO, go_environment
+from tests.server import Server, bearer
+
+NAME = "fleet"
+TITLE = "What a fleet asks"
+# Programs, and modules of which an earlier version is the last release.
+_PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    "esbuild": ("github.com/evanw/esbuild@v0.16.17",),
+    "glua": (),
+    "markdown": ("github.com/yuin/goldmark@v1.4.13", "github.com/alecthomas/chroma/v2@v2.3.0"),
+}
+_HEAD = ("program", "profile", "samples", "instructions saved", "of what its own saves")
+_SAMPLES, _DRAWS, _COUNTS = (10, 100, 1000), 2, 3
+_ABOUT = f"""`make gains ARGS="{NAME}"`: the share of its instructions that a program saves with other
+profiles than its own of today. Samples are drawn at random, {_DRAWS} times, of which the median is given. The
+last releases are esbuild 0.16.17 before 0.17.0, and goldmark 1.4.13 and chroma 2.3.0 before 1.5.4 and 2.5.0.
+Each figure is the median of {_COUNTS} counts, which differ by up to 1 % of all instructions. A profile that
+isn't trimmed has all stacks; the command fails if it makes other machine code than `format=go`."""
+OWN, WHOLE, SHARED, _LAST = "its own", "the same, not trimmed", "one of all three", "of the last release"
+
+
+class Subject(Protocol):
+    """A program that is built with profiles; `guided` is the latest build."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def guided(self) -> Path: ...
+    def saved(self, profile: bytes) -> float:
+        """Return the share of the instructions that a build with a profile saves."""
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A program in a folder, with the instructions of its build without a profile."""
+
+    program: GoProgram
+    folder: Path
+    none: float
+
+    @property
+    def name(self) -> str:
+        """Return as `Subject` documents."""
+        return self.program.source.name
+
+    @property
+    def guided(self) -> Path:
+        """Return as `Subject` documents."""
+        return self.folder / "guided"
+
+    def saved(self, profile: bytes) -> float:
+        """Return as `Subject` documents."""
+        # Go writes the name of the profile into the program, so all have the same.
+        guide = self.folder / "default.pgo"
+        guide.write_bytes(profile)
+        self.program.source.build(self.guided, guide)
+        return 1 - _instructions(self.program, self.guided, self.folder) / self.none
+
+
+def measure(programs: Mapping[str, GoProgram], folder: Path, page: Path) -> None:
+    """Measure in an empty folder, and write the table and how it was measured."""
+    stamp, rows = machine.stamp(), list[tuple[str, ...]]()
+    with Server(folder / "collector") as server:
+        subjects = [_profiled(programs[name], folder / name, server) for name in _PROGRAMS]
+        shared = _merged(server, *_PROGRAMS)
+        for subject in subjects:
+            profiles = {
+                OWN: _merged(server, subject.name),
+                WHOLE: _merged(server, subject.name, format_="pprof"),
+                SHARED: shared,
+            }
+            if modules := _PROGRAMS[subject.name]:
+                profiles[_LAST] = _last_release(subject, modules, server)
+            rows += rows_of(subject, profiles)
+    body = f"{_ABOUT}\n\n{report.table(_HEAD, rows)}\n\n{stamp}"
+    report.write(page, [Section(TITLE, body)], INTRODUCTION)
+
+
+def _merged(server: Server, *services: str, format_: str = "go") -> bytes:
+    query = {"format": format_, "service": services}
+    asked = server.client.get("/v1/merge", params=query, headers=bearer(server.merge_key))
+    return asked.raise_for_status().content
+
+
+def _profiled(program: GoProgram, folder: Path, server: Server) -> _Subject:
+    """Build a program without a profile, and submit profiles of its instances."""
+    folder.mkdir()
+    name = program.source.name
+    progress(f"{NAME}: {name}: building and profiling")
+    program.source.unpack()
+    plain = program.source.build(folder / "none").binary
+    _submit(program, plain, folder, name, server)
+    return _Subject(program, folder, _instructions(program, plain, folder))
+
+
+def _last_release(subject: _Subject, modules: Sequence[str], server: Server) -> bytes:
+    """Return the profile of an earlier version of a program, whose modules Go's proxy has."""
+    progress(f"{NAME}: {subject.name}: building and profiling {', '.join(modules)}")
+    service, folder = f"{subject.name}-last", subject.folder / "last"
+    folder.mkdir()
+    sources = folder / "gopath" / "src"
+    for module in modules:
+        path, _, _ = module.partition("@")
+        asked = [GO, "mod", "download", "-modcacherw", "-json", module]
+        said = subprocess.run(asked, cwd=folder, env=_online(), check=True, capture_output=True, text=True)
+        shutil.copytree(json.loads(said.stdout)["Dir"], sources / path, copy_function=shutil.copyfile)
+    program = replace(subject.program, source=replace(subject.program.source, before=(folder / "gopath",)))
+    plain = program.source.build(folder / "none").binary
+    _submit(program, plain, folder, service, server)
+    return _merged(server, service)
+
+
+def _online() -> dict[str, str]:
+    """Return an environment in which Go fetches modules, and keeps them in `.dev`."""
+    every = {key: value for key, value in go_environment().items() if key not in {"GOPROXY", "GOENV"}}
+    return every | {"GOMODCACHE": str(UNPACKED.parent / "modules")}
+
+
+def _submit(program: GoProgram, plain: Path, folder: Path, service: str, server: Server) -> None:
+    for instance, profile in enumerate(profiles_of(plain, program, folder)):
+        query = {"service": service, "labels": f"instance={instance}"}
+        server.submit(profile, query=query).raise_for_status()
+
+
+def rows_of(subject: Subject, profiles: Mapping[str, bytes]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a program, whose own profile is the first. Fails if trimming changes a build."""
+    full, codes = 0.0, list[str]()
+    drawn = {
+        f"{count:,} of its samples": [thinned(profiles[WHOLE], count, seed) for seed in range(_DRAWS)]
+        for count in _SAMPLES
+    }
+    for kind, of_kind in {**{kind: [profile] for kind, profile in profiles.items()}, **drawn}.items():
+        saved = median(subject.saved(profile) for profile in of_kind)
+        if kind in (OWN, WHOLE):
+            codes.append(_code(subject.guided))
+        full = full or saved
+        progress(f"{NAME}: {subject.name}: {kind}: {100 * saved:.1f} %")
+        of_own = f"{100 * saved / full:.0f} %" if full > 0 else ""
+        yield subject.name, kind, f"{samples_in(of_kind[0]):,}", f"{100 * saved:.1f} %", of_own
+    assert len({*codes}) == 1, "trimming changed what the compiler does"
+
+
+def _instructions(program: GoProgram, binary: Path, folder: Path) -> float:
+    return median(program.instructions(binary, folder) for _ in range(_COUNTS))
+
+
+def _code(binary: Path) -> str:
+    """Return the hash of a program's machine code."""
+    with binary.open("rb") as file:
+        section = ELFFile(file).get_section_by_name(".text")
+        assert section is not None
+        return hashlib.sha256(section.data()).hexdigest()

@@ -1,0 +1,47 @@
+"""What a fleet asks: rows for each profile, and a refusal of a trimming that changes a build."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gains import fleet
+from tests.gains.test_curve import drawn, profile
+
+EVERY = profile([3000, 900, 99, 1])
+KINDS = {fleet.OWN: EVERY, fleet.WHOLE: EVERY, fleet.SHARED: profile([2000])}
+
+
+class Made:
+    """A program of which each sample saves the same; each build is the next of `builds`."""
+
+    name = "shop"
+
+    def __init__(self, *builds: Path) -> None:
+        self._builds = [*builds]
+
+    @property
+    def guided(self) -> Path:
+        return self._builds.pop(0) if len(self._builds) > 1 else self._builds[0]
+
+    def saved(self, profile: bytes) -> float:
+        return min(sum(drawn(profile).values()), 4000) / 5000
+
+
+def test_each_profile_has_a_row_beside_that_of_its_own() -> None:
+    rows = [*fleet.rows_of(Made(Path(sys.executable)), KINDS)]
+    assert rows == [
+        ("shop", "its own", "4,000", "80.0 %", "100 %"),
+        ("shop", "the same, not trimmed", "4,000", "80.0 %", "100 %"),
+        ("shop", "one of all three", "2,000", "40.0 %", "50 %"),
+        ("shop", "10 of its samples", "10", "0.2 %", "0 %"),
+        ("shop", "100 of its samples", "100", "2.0 %", "2 %"),
+        ("shop", "1,000 of its samples", "1,000", "20.0 %", "25 %"),
+    ]
+
+
+def test_trimming_may_not_change_the_machine_code() -> None:
+    with pytest.raises(AssertionError, match="trimming changed"):
+        [*fleet.rows_of(Made(Path(sys.executable), Path("/bin/sh")), KINDS)]
