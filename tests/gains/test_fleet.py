@@ -1,4 +1,4 @@
-"""What a fleet asks: rows for each profile, and a refusal of a trimming that changes a build."""
+"""Questions of a fleet: each profile has a row, and a trimming that changes a build is refused."""
 
 from __future__ import annotations
 
