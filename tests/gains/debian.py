@@ -18,7 +18,7 @@ _DEBIANS = ("Created-By: Packages", "Origin: Debian", "Label: Debian")
 
 
 # Packages of programs that have other names.
-_PACKAGES = {"strip": "binutils", "dpkg-deb": "dpkg"}
+_PACKAGES = {"perf": "linux-perf", "strip": "binutils"}
 
 
 def needed(*programs: str) -> None:

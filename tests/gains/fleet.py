@@ -22,7 +22,7 @@ from tests.bench import machine, report
 from tests.bench.measure import progress
 from tests.bench.report import Section
 from tests.gains.curve import thinned
-from tests.gains.debian import UNPACKED
+from tests.gains.debian import UNPACKED, needed
 from tests.gains.go import GoProgram, profiles_of, samples_in
 from tests.gains.page import INTRODUCTION
 from tests.oracle.oracle import GO, go_environment
@@ -86,6 +86,7 @@ class _Subject:
 
 def measure(programs: Mapping[str, GoProgram], folder: Path, page: Path) -> None:
     """Measure in an empty folder, and write the table and how it was measured."""
+    needed("strip", "valgrind")
     stamp, rows = machine.stamp(), list[tuple[str, ...]]()
     with Server(folder / "collector") as server:
         subjects = [_profiled(programs[name], folder / name, server) for name in _PROGRAMS]

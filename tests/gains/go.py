@@ -18,7 +18,7 @@ from pprof_merge import decode
 from tests.bench import machine
 from tests.bench.measure import progress, run
 from tests.gains.costs import compared, instructions
-from tests.gains.debian import GOPATH, UNPACKED, unpack, unpack_go
+from tests.gains.debian import GOPATH, UNPACKED, needed, unpack, unpack_go
 from tests.gains.page import NONE, OURS, Built, Gain
 from tests.gains.programs import ROOT
 from tests.oracle.oracle import GO, go_environment, go_root
@@ -227,6 +227,7 @@ def documents() -> tuple[tuple[str, ...], tuple[str, ...]]:
 def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gain:
     """Build a program in an empty folder, with each of several profiles, and return what its builds cost."""
     stamp, source = machine.stamp(), program.source
+    needed("strip", "valgrind")
     progress(f"{source.name}: getting its sources and building it without a profile")
     source.unpack()
     plain = source.build(folder / "none")

@@ -12,6 +12,7 @@ from tests.bench import machine
 from tests.bench.measure import progress, run
 from tests.gains.builds import Builder
 from tests.gains.costs import in_turns, instructions
+from tests.gains.debian import needed
 from tests.gains.page import INSTRUMENTED, NONE, OURS, WITH_PROGRAM, Gain
 from tests.gains.programs import Program
 from tests.server import Server
@@ -34,6 +35,7 @@ def gain(
     It is profiled `hertz` times a second; `command` is what the page names for its rows. Raises
     NotComparableError if the builds differ in more than their profiles.
     """
+    needed("perf", "strip", "valgrind")
     stamp = machine.stamp()
     plain = builder.build("none")
     guided = [

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -144,7 +145,7 @@ class Etcd(GoServer):
     how = (
         "One member, started with `--unsafe-no-fsync`, since disks differ more than builds. One instance\n"
         "is profiled with reads, one with writes and transactions, one with leases; a mix of all is\n"
-        "measured, on other keys, by a program of ours with etcd's client: 8 clients, and one that watches."
+        "measured, by a program of ours with etcd's client: 8 clients, and one that watches."
     )
 
     def __init__(self, requests: int = 8000) -> None:
@@ -152,7 +153,8 @@ class Etcd(GoServer):
 
     def prepare(self, folder: Path) -> None:
         """Prepare as `GoServer` documents."""
-        self._folder, self._seed = folder, 0
+        # Each instance's loads have the same draws in the same order.
+        self._loads = Counter[int]()
         client = GoSource("etcdload", "", WORK / "etcdload", ".", debian=self.source.debian)
         self._client = client.build(folder / "etcdload").binary
 
@@ -176,8 +178,8 @@ class Etcd(GoServer):
 
     def answered(self, port: int, load: Sequence[str]) -> Answered:
         """Return as `GoServer` documents."""
-        self._seed += 1
-        words = [f"127.0.0.1:{port}", str(self._requests), "8", str(self._seed), *load]
+        self._loads[port] += 1
+        words = [f"127.0.0.1:{port}", str(self._requests), "8", str(self._loads[port]), *load]
         said = json.loads(_said([str(self._client), *words]))
         return Answered(said["requests"], Latency(said["p50"], said["p99"]))
 
