@@ -48,13 +48,14 @@ def source(module: str) -> str:
 
 def folder() -> str:
     """Return the folder in which the compiled modules of these sources are, or would be."""
-    from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL, and a wheel needs no hash
+    from zlib import adler32, crc32  # noqa: PLC0415 - a wheel needs no hash; hashlib would load OpenSSL
 
-    digest = sha256()
+    first, second = 0, 1
     for module in MODULES:
         with open(source(module), "rb") as file:
-            digest.update(file.read())
-    return os.path.join(PACKAGE, "_compiled", digest.hexdigest()[:16] + EXTENSION_SUFFIXES[0])
+            content = file.read()
+        first, second = crc32(content, first), adler32(content, second)
+    return os.path.join(PACKAGE, "_compiled", f"{first:08x}{second:08x}{EXTENSION_SUFFIXES[0]}")
 
 
 class _Finder:

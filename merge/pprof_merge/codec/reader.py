@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final, final
 
+from librt.strings import read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i32, i64
 
@@ -119,24 +120,26 @@ class Ids:
         n: i64 = self.n
         if self.mask != 0:
             return -1
+        last: i64 = i64(len(data)) - 8
         while at < end:
-            id_: i64 = data[at]
+            if at > last:  # in the last bytes of a profile are other fields, of most senders
+                return -1
+            word: i64 = read_i64_le(data, at)
+            id_: i64 = word & 0x7F
             at += 1
-            if id_ >= 128:
-                second: i64 = i64(data[at]) if at < end else i64(128)
+            if word & 0x80 != 0:
+                id_ |= word >> 1 & 0x3F80
                 at += 1
-                id_ = id_ & 127 | (second & 127) << 7
-                if second >= 128:
-                    third: i64 = i64(data[at]) if at < end else i64(128)
-                    at += 1
-                    if third >= 128:
+                if word & 0x8000 != 0:
+                    if word & 0x800000 != 0:
                         return -1
-                    id_ |= third << 14
+                    id_ |= word >> 2 & 0x1FC000
+                    at += 1
             if id_ < 1 or id_ > n:
                 return -1
             rows[begin] = i32(id_ - 1)
             begin += 1
-        return begin
+        return begin if at == end else i64(-1)
 
     def rows_of(self, some: vec[i64], count: i64, rows: vec[i32], begin: i64) -> i64:
         """Set the cells of `rows` from `begin` on to the rows of some ids; return how many ids are known.
@@ -179,8 +182,8 @@ class Reader(ProfileColumns):
         self.scalars: vec[i64] = zeros(16)
         self.period_type: vec[i64] = zeros(2)
         # Two cells a record: its first byte and, in the lowest three bits, its field; and its end.
-        # Most have sixteen bytes or more.
-        self.records: vec[i64] = zeros(64 + i64(len(data)) // 8)
+        # With the strings, most profiles have 32 bytes for each.
+        self.records: vec[i64] = zeros(64 + i64(len(data)) // 16)
         self.n_records: i64 = 0
         self.n_irregular: i64 = 0
         self.most_irregular: i64 = limits.irregular_fields

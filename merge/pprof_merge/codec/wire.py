@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
+from librt.strings import read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i64, u8
 
@@ -21,8 +22,7 @@ FIXED32: Final[i64] = 5
 _MAX_BYTES: Final[i64] = 10
 # Bytes from here on are not the last of their varint.
 _LONG: Final[i64] = 128
-# A tag of one byte and a number of two; and what is set in the tags of all fields that can't be so short.
-_SHORT_FIELD: Final[i64] = 3
+# What is set in the tags of all fields but those that have a tag of one byte, and a varint behind it.
 _NOT_SHORT: Final[i64] = 0x85
 _NUMBER_BITS: Final[i64] = 0x1FFFFFFFFFFFFFFF
 _REST_BITS: Final[i64] = 0x1FFFFFFFFFFFFFF
@@ -62,15 +62,26 @@ def field(data: bytes, at: i64, end: i64) -> tuple[i64, i64, i64]:
     The content of a field with a length begins there. Of fixed numbers, which pprof does not use, the value
     is 0. Raises MalformedProfile.
     """
-    if end - at > _SHORT_FIELD:
-        tag: i64 = data[at]
+    if at <= i64(len(data)) - 8:
+        # Tag and varint are taken from one word.
+        word: i64 = read_i64_le(data, at)
+        tag: i64 = word & 0xFF
         if tag & _NOT_SHORT == 0:
-            value: i64 = data[at + 1]
+            value: i64 = word >> 8 & 0x7F
             size: i64 = 2
-            if value >= _LONG:  # most numbers and lengths have one or two bytes
-                value = value & 127 | i64(data[at + 2]) << 7
+            if word & 0x8000 != 0:
+                value |= word >> 9 & 0x3F80
                 size = 3
-            if value < 1 << 14 and (tag & 7 == VARINT or value <= end - at - size):
+                if word & 0x800000 != 0:
+                    value |= word >> 10 & 0x1FC000
+                    size = 4
+                    if word & 0x80000000 != 0:
+                        value |= word >> 11 & 0xFE00000
+                        size = 5
+                        if word & 0x8000000000 != 0:
+                            return long_field(data, at, end)
+            left: i64 = end - at - size
+            if left >= 0 and (tag & 7 == VARINT or value <= left):
                 return tag, value, at + size
     return long_field(data, at, end)
 

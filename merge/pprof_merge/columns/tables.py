@@ -32,6 +32,7 @@ class Slots:
 
     def __init__(self) -> None:
         self.seed: i64 = int.from_bytes(os.urandom(8), "little") >> 1
+        self.other_seed: i64 = mixed(self.seed, 1)
         self.slots, self.hashes, self.ends = zeros(2 * _MIN_ROWS), zeros(_MIN_ROWS), zeros(_MIN_ROWS + 1)
         self.count: i64 = 0
         # The rows that have a slot; those that `append` added get theirs before the next look-up.
@@ -109,10 +110,18 @@ class Table(Slots):
 
     def hash_of(self, source: vec[i64], begin: i64, size: i64) -> i64:
         """Return the hash of source[begin : begin + size]."""
+        # Two hashes at a time, of which neither waits for the other.
         hash_: i64 = self.seed
-        for i in range(begin, begin + size):
+        other: i64 = self.other_seed
+        i: i64 = begin
+        last: i64 = begin + size - 1
+        while i < last:
             hash_ = mixed(hash_, source[i])
-        return mixed(hash_, size)
+            other = mixed(other, source[i + 1])
+            i += 2
+        if i == last:
+            hash_ = mixed(hash_, source[i])
+        return mixed(mixed(hash_, size), other)
 
     def number_of(self, source: vec[i64], begin: i64, size: i64, hash_: i64) -> i64:
         """Return the number of the row with this hash, which is added if it is new. There must be room."""
@@ -192,7 +201,7 @@ class Table(Slots):
 
 @final
 class IntTable(Slots):
-    """Rows of numbers of 32 bits that aren't negative. The hash takes two of them at a step."""
+    """Rows of numbers of 32 bits that aren't negative. The hash takes four of them at a step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,15 +225,19 @@ class IntTable(Slots):
 
     def hash_of(self, source: vec[i32], begin: i64, size: i64) -> i64:
         """Return the hash of source[begin : begin + size]."""
+        # Two hashes at a time, of which neither waits for the other.
         hash_: i64 = self.seed
+        other: i64 = self.other_seed
         i: i64 = begin
         last: i64 = begin + size - 1
-        while i < last:
+        while i < last - 2:
             hash_ = mixed(hash_, i64(source[i]) << 32 | i64(source[i + 1]))
-            i += 2
-        if i == last:
+            other = mixed(other, i64(source[i + 2]) << 32 | i64(source[i + 3]))
+            i += 4
+        while i <= last:
             hash_ = mixed(hash_, i64(source[i]))
-        return mixed(hash_, size)
+            i += 1
+        return mixed(mixed(hash_, size), other)
 
     def number_of(self, source: vec[i32], begin: i64, size: i64, hash_: i64) -> i64:
         """Return the number of the row with this hash, which is added if it is new. There must be room."""
@@ -255,8 +268,8 @@ class IntTable(Slots):
         ends[row + 1] = start + size
         return row
 
-    def numbers_of(self, source: vec[i32], bounds: vec[i64], n: i64, numbers: vec[i64]) -> None:
-        """Set the first n `numbers` to those of the rows source[bounds[i] : bounds[i + 1]]."""
+    def numbers_of(self, source: vec[i32], bounds: vec[i64], n: i64, numbers: vec[i64], to: i64 = 0) -> None:
+        """Set n `numbers`, from `to` on, to those of the rows source[bounds[i] : bounds[i + 1]]."""
         ahead, words, ends, slots = zeros(min(n, _BLOCK) + 1), self.words, self.ends, self.slots
         most: i64 = i64(len(words)) - 1
         last: i64 = i64(len(slots)) - 1
@@ -264,9 +277,9 @@ class IntTable(Slots):
             some: i64 = min(_BLOCK, n - first)
             for k in range(first, first + some):
                 ahead[k - first] = self.hash_of(source, bounds[k], bounds[k + 1] - bounds[k])
-            self.look_ahead(ahead, first, some, numbers)
+            self.look_ahead(ahead, to + first, some, numbers)
             seen: i64 = 0
-            for k in range(first, first + some):
+            for k in range(to + first, to + first + some):
                 seen ^= i64(words[min(numbers[k], most)])
             ahead[some] = seen
             for k in range(first, first + some):
@@ -282,9 +295,9 @@ class IntTable(Slots):
                         while same < size and words[start + same] == source[begin + same]:
                             same += 1
                         if same == size:
-                            numbers[k] = (entry & _ROW_BITS) - 1
+                            numbers[to + k] = (entry & _ROW_BITS) - 1
                             continue
-                numbers[k] = self.number_of(source, begin, size, hash_)
+                numbers[to + k] = self.number_of(source, begin, size, hash_)
 
     def append(self, words: bytes, sizes: bytes) -> None:
         """Give rows the next numbers; none is in the table. Words are int32, `sizes` int64, one a row."""

@@ -64,16 +64,12 @@ def copy_into32(column: vec[i32], begin: i64, source: bytes) -> None:
 
 def column_of(source: bytes) -> vec[i64]:
     """Return a column of the numbers (int64, little-endian) in `source`."""
-    column = zeros(i64(len(source)) >> 3)
-    copy_into(column, 0, source)
-    return column
+    return vec[i64](memoryview(source).cast("q"))
 
 
 def column32_of(source: bytes) -> vec[i32]:
     """Return a column of the numbers (int32, little-endian) in `source`."""
-    column = zeros32(i64(len(source)) >> 2)
-    copy_into32(column, 0, source)
-    return column
+    return vec[i32](memoryview(source).cast("i"))
 
 
 def bytes_of(column: vec[i64], size: i64) -> bytes:

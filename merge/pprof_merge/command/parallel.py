@@ -84,14 +84,14 @@ def _in_new_process(names: Sequence[str], reading: Reading) -> _Reader:
     os.close(reader)
     status = 1
     try:
-        from pickle import dumps  # noqa: PLC0415 - for many files only
+        from pickle import dump  # noqa: PLC0415 - for many files only
 
         try:
             taken: Batch | str = _read_share(names, reading)
         except BadInputError as error:
             taken = str(error)
         with os.fdopen(writer, "wb") as pipe:
-            pipe.write(dumps(taken, protocol=5))
+            dump(taken, pipe, protocol=5)
         status = 0
     finally:
         os._exit(status)
@@ -99,14 +99,16 @@ def _in_new_process(names: Sequence[str], reading: Reading) -> _Reader:
 
 def _received(reader: _Reader, names: Sequence[str]) -> Batch:
     """Return the profiles that another process has read. Raises BadInputError."""
-    from pickle import loads  # noqa: PLC0415 - for many files only
+    from pickle import UnpicklingError, load  # noqa: PLC0415 - for many files only
 
     with os.fdopen(reader.pipe, "rb") as pipe:
-        packed = pipe.read()
+        try:
+            taken = load(pipe)  # noqa: S301 - our own bytes
+        except (EOFError, UnpicklingError):
+            taken = None
     _, status = os.waitpid(reader.process, 0)
-    if status:
+    if status or taken is None:
         raise BadInputError(f"{names[0]} to {names[-1]}: the process that read them has died")
-    taken = loads(packed)  # noqa: S301 - our own bytes
     if isinstance(taken, str):
         raise BadInputError(taken)
     batch: Batch = taken

@@ -136,7 +136,8 @@ class Batch:
         self.profiles += [each._replace(header=headers[each.header]) for each in other.profiles]
         numbers = self.tables.absorb(other.tables)
         for numbered in other.numbered:
-            self._begin_columns()
+            self._full.append(self.tables.numbered)
+            self.tables.numbered = NumberedColumns()
             self.tables.numbered.absorb(numbered, numbers)
 
     def take(self) -> tuple[list[NumberedColumns], list[BatchProfile]]:

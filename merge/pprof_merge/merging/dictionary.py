@@ -62,7 +62,7 @@ class Dictionary:
         """The approximate memory of the dictionary in bytes."""
         tables = self.tables
         stacks = _nbytes(tables.stacks, 4)
-        names = _nbytes(tables.strings.table, 8)
+        names = _nbytes(tables.strings.table, 8) + 4 * len(tables.function_of_name)
         others = (tables.functions, tables.locations, tables.label_sets, tables.inner_columns)
         return names + stacks + sum(_nbytes(table, 8) for table in others)
 

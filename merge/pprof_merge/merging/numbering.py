@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from librt.vecs import vec
+from librt.vecs import extend, vec
 from mypy_extensions import i32, i64
 
 from pprof_merge.columns.strings import Strings
@@ -22,7 +22,10 @@ from pprof_merge.columns.vectors import room, room32, wrapped, zeros, zeros32
 from pprof_merge.profile.columns import ProfileColumns
 
 _PAGE: Final[i64] = 0x1000
-_BLOCK: Final[i64] = 4096
+# Entries are looked up some at a time, so that what is looked up stays in the processor's caches, and a huge
+# profile isn't in memory twice.
+_BLOCK: Final[i64] = 256
+_BLOCK_FRAMES: Final[i64] = 8192
 
 
 @final
@@ -44,6 +47,8 @@ class Numbering:
         self.strings: Strings = Strings()
         self.mappings: Table = Table()
         self.functions: Table = Table()
+        # For each string, 1 + the number of the function that was the last one with this name.
+        self.function_of_name: vec[i32] = zeros32(0)
         self.locations: Table = Table()
         self.label_sets: Table = Table()
         self.stacks: IntTable = IntTable()
@@ -83,15 +88,50 @@ class Numbering:
     def number_functions(self, profile: ProfileColumns, texts: vec[i64]) -> vec[i64]:
         """Return the number of each function."""
         functions, n = profile.functions, profile.n_functions
-        numbers, words, bounds = zeros(n), zeros(4 * n), zeros(n + 1)
-        for row in range(n):
-            for k in range(3):
-                words[4 * row + k] = texts[functions[5 * row + 1 + k]]
-            words[4 * row + 3] = functions[5 * row + 4]
-            bounds[row + 1] = 4 * row + 4
+        some: i64 = min(n, _BLOCK)
+        numbers, rows, words, bounds = zeros(n), zeros(some), zeros(4 * some), zeros(some + 1)
+        for k in range(some):
+            bounds[k + 1] = 4 * k + 4
         self.functions.make_room(n, 4 * n)
-        self.functions.numbers_of(words, bounds, n, numbers)
+        self.function_of_name = last_of = room32(self.function_of_name, self.strings.table.count)
+        known = self.functions.words
+        unknown: i64 = 0
+        for row in range(n):
+            name: i64 = texts[functions[5 * row + 1]]
+            system_name: i64 = texts[functions[5 * row + 2]]
+            file_name: i64 = texts[functions[5 * row + 3]]
+            start_line: i64 = functions[5 * row + 4]
+            # Most functions are the only one with their name, and are found without a hash.
+            guess: i64 = i64(last_of[name]) - 1
+            if (
+                guess >= 0
+                and known[4 * guess + 1] == system_name
+                and known[4 * guess + 2] == file_name
+                and known[4 * guess + 3] == start_line
+            ):
+                numbers[row] = guess
+                continue
+            rows[unknown] = row
+            words[4 * unknown] = name
+            words[4 * unknown + 1] = system_name
+            words[4 * unknown + 2] = file_name
+            words[4 * unknown + 3] = start_line
+            unknown += 1
+            if unknown == some:
+                self.look_up_functions(rows, words, bounds, unknown, numbers)
+                unknown = 0
+        self.look_up_functions(rows, words, bounds, unknown, numbers)
         return numbers
+
+    def look_up_functions(
+        self, rows: vec[i64], words: vec[i64], bounds: vec[i64], n: i64, numbers: vec[i64]
+    ) -> None:
+        """Set the numbers of n functions, given their rows in the profile and their words."""
+        found, last_of = zeros(n), self.function_of_name
+        self.functions.numbers_of(words, bounds, n, found)
+        for k in range(n):
+            numbers[rows[k]] = found[k]
+            last_of[words[4 * k]] = i32(found[k] + 1)
 
     def number_locations(
         self, profile: ProfileColumns, mapping_of: vec[i64], function_of: vec[i64]
@@ -103,7 +143,6 @@ class Numbering:
             profile.mappings,
             profile.n_locations,
         )
-        # Words of some locations at a time, so that those of a huge profile aren't in memory twice.
         some: i64 = min(n, _BLOCK)
         numbers, words, bounds = zeros(n), zeros(8 * some), zeros(some + 1)
         self.locations.make_room(n, 4 * n + 2 * profile.n_lines)
@@ -169,7 +208,12 @@ class Numbering:
         """Append the samples that have a value other than 0, and the mappings that they use."""
         n, n_types, values, frames = profile.n_samples, profile.n_types, profile.values, profile.frames
         numbered = self.numbered
-        rows, bounds, numbers = zeros32(n + profile.n_frames), zeros(n + 1), zeros(n)
+        rows, bounds, numbers = (
+            zeros32(min(n + profile.n_frames, _BLOCK_FRAMES)),
+            zeros(min(n, _BLOCK) + 1),
+            zeros(n),
+        )
+        self.stacks.make_room(n, n + profile.n_frames)
         kept_values = numbered.room_for_values(n * n_types)
         n_values: i64 = numbered.n_values
         # For each location the mapping whose use isn't known yet, or -1; and how many mappings these are.
@@ -184,7 +228,8 @@ class Numbering:
         if profile.n_mappings > 0:
             numbered.add_mapping(profile.mappings, 0, mapping_of[0], texts)
         first_used: i64 = numbered.n_mappings
-        kept: i64 = 0
+        found: i64 = 0  # of the stacks whose samples are kept
+        some: i64 = 0  # are those of the block
         size: i64 = 0
         begin: i64 = 0
         first_label: i64 = 0
@@ -195,9 +240,15 @@ class Numbering:
             for k in range(row * n_types, row * n_types + n_types):
                 any_value |= values[k]
             if any_value != 0:
+                if some == _BLOCK or size + 1 + end - begin > len(rows):
+                    self.stacks.numbers_of(rows, bounds, some, numbers, found)
+                    found += some
+                    some = size = 0
+                    rows = room32(rows, 1 + end - begin)
                 for k in range(row * n_types, row * n_types + n_types):
                     kept_values[n_values] = values[k]
                     n_values += 1
+                rows[size] = 0
                 if last_label > first_label:
                     rows[size] = i32(self.label_set_of(profile, texts, first_label, last_label))
                 size += 1
@@ -212,13 +263,12 @@ class Numbering:
                             n_unused -= 1
                             if not numbered.has_mapping(first_used, mapping_of[mapping]):
                                 numbered.add_mapping(profile.mappings, mapping, mapping_of[mapping], texts)
-                kept += 1
-                bounds[kept] = size
+                some += 1
+                bounds[some] = size
             begin, first_label = end, last_label
-        self.stacks.make_room(kept, size)
-        self.stacks.numbers_of(rows, bounds, kept, numbers)
+        self.stacks.numbers_of(rows, bounds, some, numbers, found)
         numbered.n_values = n_values
-        numbered.end_profile(numbers, kept)
+        numbered.end_profile(numbers, found + some)
 
     def label_set_of(self, profile: ProfileColumns, texts: vec[i64], begin: i64, end: i64) -> i64:
         """Return the number of the set of the labels from `begin` to `end` - 1 of a profile."""
@@ -441,9 +491,7 @@ class NumberedColumns:
         self.stacks = stacks = room32(self.stacks, first + other.n_stacks)
         for i in range(other.n_stacks):
             stacks[first + i] = i32(numbers.stacks[i64(other.stacks[i])])
-        self.values = values = room(self.values, self.n_values + other.n_values)
-        for i in range(other.n_values):
-            values[self.n_values + i] = other.values[i]
+        self.values = extend(self.values[: self.n_values], other.values[: other.n_values])
         self.mappings = cells = room(self.mappings, 7 * (self.n_mappings + other.n_mappings))
         for row in range(other.n_mappings):
             out: i64 = 7 * (self.n_mappings + row)

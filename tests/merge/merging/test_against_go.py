@@ -54,6 +54,26 @@ def test_the_compilers_own_profile(profiles: Path, oracle: Oracle) -> None:
     check_as_go([default, *read(profiles, "compile-*")], oracle)
 
 
+def test_more_than_is_numbered_at_a_time(oracle: Oracle) -> None:
+    # Functions that share their names, samples with labels before samples without, and a very deep stack.
+    profiles = []
+    for number in range(2):
+        names = [b"", b"samples", b"count", b"key", *(f"main.function{row}".encode() for row in range(400))]
+        profile = Profile(string_table=names, time_nanos=number + 1)
+        profile.sample_type.add(type=1, unit=2)
+        for row in range(800):
+            name = 4 + (row + number) % 400
+            profile.function.add(id=row + 1, name=name, filename=row // 400, start_line=row % 3)
+            profile.location.add(id=row + 1, address=(row << 21) + 1).line.add(function_id=row + 1, line=row)
+        for row in range(700):
+            sample = profile.sample.add(value=[row + 1], location_id=[row % 800 + 1, (7 * row) % 800 + 1])
+            if row < 300:
+                sample.label.add(key=3, num=row % 11)
+        profile.sample.add(value=[1 << 30], location_id=[row % 800 + 1 for row in range(9000)])
+        profiles.append(profile.SerializeToString())
+    assert len(content(check_as_go(profiles, oracle)).samples) > 700
+
+
 @given(random=st.randoms(use_true_random=False), count=st.integers(1, 4))
 def test_generated_profiles_that_shrink(random: Random, count: int, oracle: Oracle) -> None:
     world = World(random)
