@@ -23,7 +23,7 @@ from tests.bench.measure import progress
 from tests.bench.report import Section
 from tests.gains.curve import thinned
 from tests.gains.debian import UNPACKED, needed
-from tests.gains.go import GoProgram, profiles_of, samples_in
+from tests.gains.go import GoProgram, profiles_of
 from tests.gains.page import INTRODUCTION
 from tests.oracle.oracle import GO, go_environment
 from tests.server import Server, bearer
@@ -36,7 +36,7 @@ _PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "glua": (),
     "markdown": ("github.com/yuin/goldmark@v1.4.13", "github.com/alecthomas/chroma/v2@v2.3.0"),
 }
-_HEAD = ("program", "profile", "samples", "instructions saved", "of what its own saves")
+_HEAD = ("program", "profile", "instructions saved", "of what its own saves")
 _SAMPLES, _DRAWS, _COUNTS = (10, 100, 1000), 2, 3
 _ABOUT = f"""`make gains ARGS="{NAME}"`: the share of its instructions that a program saves with other
 profiles than its own of today. Samples are drawn at random, {_DRAWS} times, of which the median is given. The
@@ -164,7 +164,7 @@ def rows_of(subject: Subject, profiles: Mapping[str, bytes]) -> Iterator[tuple[s
         full = full or saved
         progress(f"{NAME}: {subject.name}: {kind}: {100 * saved:.1f} %")
         of_own = f"{100 * saved / full:.0f} %" if full > 0 else ""
-        yield subject.name, kind, f"{samples_in(of_kind[0]):,}", f"{100 * saved:.1f} %", of_own
+        yield subject.name, kind, f"{100 * saved:.1f} %", of_own
     assert len({*codes}) == 1, "trimming changed what the compiler does"
 
 
