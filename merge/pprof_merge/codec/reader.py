@@ -122,7 +122,7 @@ class Ids:
             return -1
         last: i64 = i64(len(data)) - 8
         while at < end:
-            if at > last:  # in the last bytes of a profile are other fields, of most senders
+            if at > last:  # a word would end behind the profile, where few senders have samples
                 return -1
             word: i64 = read_i64_le(data, at)
             id_: i64 = word & 0x7F
@@ -182,7 +182,7 @@ class Reader(ProfileColumns):
         self.scalars: vec[i64] = zeros(16)
         self.period_type: vec[i64] = zeros(2)
         # Two cells a record: its first byte and, in the lowest three bits, its field; and its end.
-        # With the strings, most profiles have 32 bytes for each.
+        # Most profiles have 32 bytes or more for each, if those of the strings count.
         self.records: vec[i64] = zeros(64 + i64(len(data)) // 16)
         self.n_records: i64 = 0
         self.n_irregular: i64 = 0

@@ -228,8 +228,8 @@ class Numbering:
         if profile.n_mappings > 0:
             numbered.add_mapping(profile.mappings, 0, mapping_of[0], texts)
         first_used: i64 = numbered.n_mappings
-        found: i64 = 0  # of the stacks whose samples are kept
-        some: i64 = 0  # are those of the block
+        found: i64 = 0  # stacks that have their numbers
+        some: i64 = 0  # stacks in `rows`
         size: i64 = 0
         begin: i64 = 0
         first_label: i64 = 0
