@@ -113,14 +113,15 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
 
     store, commits, tasks, binaries, bulk_progress = dependencies.opened
     workers, (submit_keys, merge_keys, metrics_keys) = tasks.workers, dependencies.keys
+    bodies = BodyReader(settings, store.folder.incoming)
+    quotas = Quotas(store.catalog, settings.quota_profiles, settings.quota_megabytes)
+    submits = Submits(commits, workers, quotas, settings, bodies)
+    # First: a request is compared with one route after another, and most are submits.
+    include(submit_routes(submits, submit_keys, settings.default_service))
     app.router.routes.append(health_route())
     readiness = Readiness(store, workers, dependencies.background, settings.min_free_megabytes)
     include(ready_routes(readiness, workers, dependencies.warming))
     include(metrics_routes(dependencies.metrics, metrics_keys, is_open=settings.metrics_open))
-    bodies = BodyReader(settings, store.folder.incoming)
-    quotas = Quotas(store.catalog, settings.quota_profiles, settings.quota_megabytes)
-    submits = Submits(commits, workers, quotas, settings, bodies)
-    include(submit_routes(submits, submit_keys, settings.default_service))
     include(symbols_routes(dependencies.start_lines, quotas, bodies, submit_keys, settings))
     rules = RulesFolder(settings.rules_dir)
     programs = ProgramUploads(binaries, quotas, bodies, settings)
