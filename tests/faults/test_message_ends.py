@@ -58,6 +58,15 @@ def test_the_body_of_a_submit_is_its_body(
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one packet", "two packets"])
+def test_a_submit_in_chunks_is_stored_whatever_follows_it(server: Server, *, apart: bool) -> None:
+    body = chunk(profile_of(f"before a refusal {apart}")) + chunk(b"")
+    refused = b"GET /healthz HTTP/1.1\r\nHost: collector\0\r\n\r\n"
+    packets = [submit(CHUNKED) + body, refused] if apart else [submit(CHUNKED) + body + refused]
+    assert statuses(exchange(server, *packets)) == [204, 400]
+    assert tally(server.merge().content)[f"before a refusal {apart}"] == 1
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one packet", "two packets"])
 @pytest.mark.parametrize("upgrade", [(), UPGRADE])
 @pytest.mark.parametrize("key", [Server.submit_key, "wrong"])
 def test_a_request_in_a_body_is_none(

@@ -179,6 +179,8 @@ class _Lines(ReceiveBuffer):
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
         """Return the lines until a blank one, None if it hasn't arrived. Raises Refused."""
+        if self._data.startswith((b"\n", b"\r\n")):  # there are none, and what follows is the next request
+            return super().maybe_extract_lines()
         if (end := _BLANK_LINE.search(self._data, self._multiple_lines_search)) is not None:
             block = self._data[: end.end()]
             if block.count(b"\n") > self._most_headers + 2:  # the line of the request, and the blank one

@@ -94,7 +94,7 @@ class Scope:
         The service may itself be a pattern, such as `*` for all services. Only a `*` matches a `*`, so this
         returns True only if the scope has every service that the pattern has.
         """
-        return all(
+        return self.is_every or all(
             any(fnmatchcase(name, pattern) for pattern in self.patterns) for name in service.split(BETWEEN)
         )
 
