@@ -10,6 +10,8 @@ CLAIM = {
     "pgo_collector.store.claim._LOOK_SECONDS": "1",
 }
 CAPTURES = "pgo_collector.submits.captures._MOST_AT_ONCE"
+DECODED_BYTES = "pgo_collector.engine.recent_profiles._MOST_BYTES"
+DECODED_TIME = "pgo_collector.engine.recent_profiles._MOST_TIME"
 GRPC_CONNECTION_SECONDS = "pgo_collector.serve.grpc_listener._AGE_SECONDS"
 LABEL_VALUES = "pgo_collector.ui.selection_bar._MOST_VALUES"
 LEAST_UNREAD = "pgo_collector.workers.dask_cluster._LEAST_UNREAD"

@@ -72,8 +72,8 @@ def sections(rig: Rig) -> list[Section]:
 
 A submit over a kept connection: CPU is the time of all the server's processes until they are idle, clock is
 the time until the answer; with several clients, the total time divided by their submits. Our CPU includes
-that of rows which are [made ahead](merging.md#read-ahead) when one client leaves the server idle, about 1 ms
-a profile. Our submits are durable by then (`fsync`). Pgo-fleet's way is a server in Go that parses each
+that of rows which are [made ahead](merging.md#read-ahead) when one client leaves the server idle, and of some
+when 16 don't. Our submits are durable by then (`fsync`). Pgo-fleet's way is a server in Go that parses each
 profile and writes it to a file; neither it nor profefe syncs. The target is for CPU; on another machine
 profefe took 1.96 ms for 30 KB, and pgo-fleet 60 ms for 475 KB.
 Profefe itself is measured if `--profefe` names its program.""",

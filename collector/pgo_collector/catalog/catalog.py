@@ -5,6 +5,7 @@ Every method is one transaction. The catalog may be lost: `reconcile` rebuilds i
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -116,14 +117,48 @@ def _tried_again(transaction: Callable[P, T]) -> Callable[P, T]:
     return trying
 
 
+class ChangedOwners:
+    """The services and types that this process has changed blobs of, until `Warming` takes them from here.
+
+    Any thread may add some, and one task of the event loop waits for them.
+    """
+
+    def __init__(self) -> None:
+        # Single operations on a dict need no lock.
+        self._owners: dict[Owner, None] = {}
+        self._tell: Callable[[], object] | None = None
+
+    def __iter__(self) -> Iterator[Owner]:
+        return iter(self._owners.copy())
+
+    def add(self, owners: Collection[Owner]) -> None:
+        """Add owners, and wake the task that waits for the first of them."""
+        self._owners.update(dict.fromkeys(owners))
+        if owners and (tell := self._tell) is not None:
+            self._tell = None
+            tell()
+
+    async def wait(self) -> None:
+        """Wait until there are some."""
+        loop, there = asyncio.get_running_loop(), asyncio.Event()
+        self._tell = lambda: loop.call_soon_threadsafe(there.set)
+        try:
+            if not self._owners:  # only now, since what is added from now on tells
+                await there.wait()
+        finally:
+            self._tell = None
+
+    def take(self) -> list[Owner]:
+        """Return those that are here, which then aren't any more."""
+        return [self._owners.popitem()[0] for _ in range(len(self._owners))]
+
+
 class Catalog:
     """The catalog in an open database. Methods block; only one thread at a time may call those that write."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        # The services and types that this process has changed blobs of, until `Warming` takes them from here.
-        # A dict, whose single operations need no lock.
-        self.changed: dict[Owner, None] = {}
+        self.changed = ChangedOwners()
         self._fingerprints = FingerprintCache()
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
@@ -151,7 +186,7 @@ class Catalog:
                     there.add("catalog", "COMMIT", done)
         finally:
             changes.noted(changed)
-            self.changed.update(dict.fromkeys(changed))
+            self.changed.add(changed)
 
     def submitted(self, service: str, day: int) -> int | None:
         """Return how many profiles of a service were stored on a day, in days since 1970; None if unknown."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from errno import EIO
 from hashlib import sha256
@@ -28,6 +28,9 @@ from pgo_collector.model.services import is_several
 # less than that.
 SEGMENT_PROFILES = 128
 _SEGMENT_BYTES = 4 << 20
+# The part of the memory for rows from which on there is no room for more: to read those of one service may
+# mean to drop those of another.
+ROWS_FULL = 0.75
 # How the files of several services begin, and how many of them stay: two for each set of services.
 _SEVERAL = "+"
 _MOST_SET_FILES = 64
@@ -280,6 +283,17 @@ class RowCache:
             unreadable |= rows.load(blobs, part, times, RECENT.take)
             self._save_segment(owner)
         return unreadable
+
+    def add(self, owner: str, profiles: Sequence[Profile]) -> None:
+        """Add profiles that were just read to an owner's rows, unless memory for rows is short."""
+        if self.used_bytes > ROWS_FULL * self.most_bytes:
+            return
+        rows = self.rows(owner, is_use=False)
+        digests = np.frombuffer(b"".join(profile.digest for profile in profiles), np.uint8).reshape(-1, 32)
+        new = np.flatnonzero(rows.collection.find(digests) < 0).tolist()
+        for _ in rows.collection.extend(profiles[number] for number in new):
+            pass
+        self.enforce_budget(owner)
 
     def absorb(self, owner: str, segment: Segment) -> None:
         """Add the profiles of another process's segment to an owner's rows, unless some are here by now."""

@@ -39,7 +39,7 @@ from pprof_merge.analysis import (
 )
 from pprof_merge.arrays import Int64s
 from pprof_merge.codec import StepTimes, encode_pieces, summaries
-from pprof_merge.heap import trim_after, trim_heap
+from pprof_merge.heap import trim_after
 from pprof_merge.merging import PLAIN_WEIGHTING, Segment
 
 from pgo_collector.blobs.storage import Storage, StoredObject
@@ -62,11 +62,6 @@ from pgo_collector.errors import (
 from pgo_collector.model.facts import Facts, LeftOut
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.traces.spans import span
-
-# Blobs read after which freed memory is given back to the kernel. With thousands of services in memory that
-# takes tens of milliseconds, too long to do after every few blobs.
-_WORTH_TRIMMING = 32
-
 
 # Stands for the file that isn't written if there is nothing to merge.
 _NOTHING = WrittenFile(0, "")
@@ -218,8 +213,6 @@ def read_rows(chosen: ChosenBlobs) -> None:
     """Read blobs ahead of the merges that need them. A service isn't used more often by sending more."""
     ROW_CACHE.load(chosen.owner, chosen.blobs, is_use=False)
     ROW_CACHE.enforce_budget(chosen.owner)
-    if len(chosen.blobs) >= _WORTH_TRIMMING:
-        trim_heap()
 
 
 def missing_rows(chosen: ChosenBlobs) -> Int64s:

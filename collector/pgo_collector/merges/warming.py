@@ -30,10 +30,16 @@ from pgo_collector.workers.blob_tasks import BlobTasks
 
 # Blobs in one task; between two tasks, requests have their turn.
 _BATCH = 32
-# The pause between two looks at whether there is something new, and whether the workers are idle. They are if
-# none of them has a task, and the tasks since the last look took less than this part of all workers' time.
-_PAUSE_SECONDS = 1.0
+# The pause after which new blobs are read, if the workers are idle: none of them has a task, and the tasks of
+# the pause took less than this part of all workers' time. Workers keep decoded what comes in the meantime.
+_PAUSE_SECONDS = 0.25
+# With 1/8, 1/4 and 1/2 a submit of 16 clients on 2 cores took 1.80, 1.94 and 2.05 ms of CPU, and the merge of
+# the 1,800 profiles 0.5, 0.2 and 0.1 s.
 _IDLE = 0.125
+# Blobs read after which freed memory is given back to the kernel, once nothing has come for so long. With
+# thousands of services in memory that takes tens of milliseconds.
+_WORTH_TRIMMING = 32
+_REST_SECONDS = 2.0
 # The earliest time that a profile can have, in ns since 1970.
 _FIRST_NANOS = -(1 << 63)
 _FAILURES = (WorkerUnavailable, TaskOutOfMemory, SQLAlchemyError, OSError)
@@ -53,11 +59,13 @@ class Warming:
         # The largest id of the blobs that were read ahead, by service and type, and that of all at the start.
         self._read_to: dict[Owner, int] = {}
         self._first = 0
+        # How many blobs were read since the workers last gave freed memory back.
+        self._untrimmed = 0
 
     @property
     def behind(self) -> int:
         """Return how many services and types may have new blobs that weren't read ahead yet."""
-        return len(self._store.catalog.changed.keys() | self._waiting.keys())
+        return len(self._waiting.keys() | {*self._store.catalog.changed})
 
     async def run(self) -> NoReturn:
         """Read the stored blobs ahead, and from then on new ones, until cancelled."""
@@ -66,15 +74,29 @@ class Warming:
         except _FAILURES as error:
             _log_failed(error)
         while True:
+            await self._changed()
             await self._idle()
-            while self._store.catalog.changed:
-                self._waiting[self._store.catalog.changed.popitem()[0]] = None
+            self._waiting = dict.fromkeys(self._store.catalog.changed.take())
             for owner in [*self._waiting]:
                 try:
                     await self._read_new(owner)
                 except _FAILURES as error:
                     _log_failed(error)
                 del self._waiting[owner]
+
+    async def _changed(self) -> None:
+        """Wait until there may be new blobs. When none come, have the workers give freed memory back."""
+        changed = self._store.catalog.changed
+        try:
+            async with asyncio.timeout(_REST_SECONDS if self._untrimmed >= _WORTH_TRIMMING else None):
+                await changed.wait()
+        except TimeoutError:
+            self._untrimmed = 0
+            try:
+                await self._workers.trim_heaps()
+            except _FAILURES as error:
+                _log_failed(error)
+            await changed.wait()
 
     async def _read_stored(self) -> None:
         """Read all live blobs, service after service; the services with the newest profiles come last."""
@@ -97,6 +119,7 @@ class Warming:
             batch = chosen.blobs.take(missing[begin : begin + _BATCH])
             await self._workers.run_for(chosen.owner, read_rows, replace(chosen, blobs=batch))
             self.read += len(batch)
+            self._untrimmed += len(batch)
         ms = round((time.perf_counter() - start) * 1000, 1)
         _log.info("rows loaded", service=service, type=type_, blobs=len(chosen.blobs), ms=ms)
 
@@ -124,6 +147,7 @@ class Warming:
         chosen = chosen_of(self._store.blobs.storage, Selection(*owner), blobs)
         before, began = self._workers.task_seconds, time.monotonic()
         await self._workers.run_for(chosen.owner, read_rows, chosen)
+        self._untrimmed += len(blobs)
         elapsed = time.monotonic() - began
         return not self._are_idle(self._workers.task_seconds - before - elapsed, elapsed)
 

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Literal, ParamSpec, Self, TypeVar, cast, get_args
 
 import structlog
+from pprof_merge.heap import trim_heap
 
 from pgo_collector.engine.recent_profiles import worker_of
+from pgo_collector.engine.row_cache import ROWS_FULL
 from pgo_collector.engine.tasks import save_rows
 from pgo_collector.errors import (
     Refusal,
@@ -50,9 +52,6 @@ _ATTEMPTS = 3
 # How long a task goes on whose caller has gone. Most end in that time, and a new process would have to read
 # its rows again.
 _ABANDONED_SECONDS = 2.0
-# The part of a worker's memory for rows from which on it has no room for more: to read those of one service
-# may mean to drop those of another.
-_FULL = 0.75
 # Exit codes after a SIGTERM, which is often sent to all processes of the server, also to the fork server.
 _TERMINATED = {-signal.SIGTERM, UNKNOWN}
 # Answers larger than this, such as a query's result, are unpickled in a thread.
@@ -131,9 +130,14 @@ class Workers:
         """Have every worker write its rows to disk; a failure is logged."""
         for worker in self._workers:
             try:
-                await worker.save_rows()
+                await worker.tell(save_rows)
             except (OSError, Refusal) as error:
                 _log.warning("rows not saved", reason=str(error))
+
+    async def trim_heaps(self) -> None:
+        """Have every worker give free memory back. Raises what `run_for` raises."""
+        for worker in self._workers:
+            await worker.tell(trim_heap)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of the engine, with small arguments, in the worker with the fewest tasks.
@@ -194,7 +198,7 @@ class _Worker:
 
     @property
     def has_room_for_rows(self) -> bool:
-        return self.rows_bytes < _FULL * self._bounds.rows_bytes
+        return self.rows_bytes < ROWS_FULL * self._bounds.rows_bytes
 
     async def run(self, name: str, task: bytes) -> object:
         """Have the process run a task, a pickle as `serve_tasks` reads it; return what it returns."""
@@ -228,9 +232,10 @@ class _Worker:
         if self._process is not None and not self.asked:
             await self.run(start.__name__, pickle.dumps((start, (), {}, carried())))
 
-    async def save_rows(self) -> None:
+    async def tell(self, function: Callable[[], None]) -> None:
+        """Call a function in the process, if there is one."""
         if self._process is not None and not self._process.channel.is_lost:
-            await self.run(save_rows.__name__, pickle.dumps((save_rows, (), {}, carried())))
+            await self.run(function.__name__, pickle.dumps((function, (), {}, carried())))
 
     async def stop(self) -> None:
         if self._process is not None:

@@ -162,7 +162,7 @@ def _work(end: socket.socket, start: Start) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     number, workers, bounds, rows_folder = start
     ROW_CACHE.most_bytes, ROW_CACHE.folder = bounds.rows_bytes, rows_folder
-    RECENT.open(number, workers, bounds.task_bytes)
+    RECENT.open(number, workers, bounds.task_bytes, ROW_CACHE.add)
     PATTERN_TIME.seconds = bounds.pattern_seconds
     BODY_TIME.bound(bounds.body_seconds)
     prefer_oom_kill()

@@ -24,7 +24,7 @@ from pgo_collector.workers.pool import Workers
 from pprof_merge import decode, encode, merge
 
 from tests.collector.bounds import BOUNDS
-from tests.constants import WARMING_PAUSE
+from tests.constants import DECODED_BYTES, DECODED_TIME, WARMING_PAUSE
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.server import Server, descendants
 
@@ -66,6 +66,25 @@ def test_what_was_decoded_to_validate_it_is_not_read_again(stopped: Server, go_p
         lose_blobs(stopped)
     assert stopped.client.get("/readyz").json()["rows"]["behind"] == 1
     assert gzip.decompress(stopped.merge().content) == encode(merge(map(decode, go_profiles)))
+
+
+@pytest.mark.parametrize(("part", "is_read"), [("1000000.0", True), ("0.0", False)])
+def test_what_leaves_the_decoded_profiles_becomes_rows_if_there_is_time(
+    stopped: Server, part: str, *, is_read: bool
+) -> None:
+    stopped.environment |= {
+        WARMING_PAUSE: "3600",
+        DECODED_BYTES: "4000",
+        DECODED_TIME: part,
+    }
+    stopped.start()
+    for number in (*range(150), *range(20)):
+        assert stopped.submit(profile_of(f"{number}", time_nanos=EPOCH + number)).status_code == 204
+    lose_blobs(stopped)
+    answer = stopped.merge()
+    assert ("PGO-Left-Out" not in answer.headers) == is_read
+    if is_read:
+        assert tally(answer.content) == {f"{number}": 1 for number in range(150)}
 
 
 def test_every_service_and_type_is_read(quick: Server) -> None:
