@@ -26,6 +26,8 @@ _STAYS = 7 / 8
 # in which half of them are numbered. What wasn't used is saved up to so many ns.
 _MOST_TIME, _MOST_SAVED = 1 / 6, 10**7
 _WORD = 8
+# What a profile's objects take besides its columns.
+_OBJECTS = 20_000
 
 # Adds profiles that were read to the rows of an owner.
 ReadNow = Callable[[str, Sequence[Profile]], None]
@@ -107,9 +109,9 @@ class RecentProfiles:
 def _size(columns: ProfileColumns) -> int:
     """Return about how many bytes of memory the columns of a profile take that was just read."""
     rows = 5 * (columns.n_locations + columns.n_functions) + 3 * columns.n_lines + 10 * columns.n_mappings
-    samples = columns.n_samples * (2 + columns.n_types) + columns.n_frames + 4 * columns.n_labels
-    # The reader's notes of where records and strings are take about as much as the text.
-    return _WORD * (rows + samples) + 3 * len(columns.text)
+    samples = columns.n_samples * (2 + columns.n_types) + 4 * columns.n_labels + columns.n_frames
+    # Frames have 4 bytes, in a column that is made for up to twice as many.
+    return _OBJECTS + _WORD * (rows + samples + 2 * columns.n_strings) + len(columns.text)
 
 
 # The profiles in this process.

@@ -74,7 +74,7 @@ def test_what_leaves_the_decoded_profiles_becomes_rows_if_there_is_time(
 ) -> None:
     stopped.environment |= {
         WARMING_PAUSE: "3600",
-        DECODED_BYTES: "4000",
+        DECODED_BYTES: "100_000",
         DECODED_TIME: part,
     }
     stopped.start()
