@@ -72,6 +72,8 @@ class PlacedProfile(NamedTuple):
 
 
 _Decoded = tuple[Profile, Summary, Measured]
+# A profile that was read, and the owner of its rows.
+_OfOwner = tuple[str, Profile]
 Placed = PlacedProfile | Refusal | ProfileError | OSError
 
 
@@ -90,14 +92,21 @@ def validate_pushes(bodies: Sequence[PushBody], limits: Limits) -> list[list[Pla
 
 
 def _validated(body: PushBody, limits: Limits) -> list[Placed] | Exception:
+    read: list[_OfOwner] = []
     try:
-        return BODY_TIME.spend(body.content, _read, body, limits)
+        placed = BODY_TIME.spend(body.content, _read, body, limits, read)
     except (Refusal, ProfileError, OSError) as error:
         return error.with_traceback(None)
+    for owner, profile in read:  # whether the key is for their services isn't known yet
+        RECENT.keep(owner, profile, is_certain=False)
+    return placed
 
 
-def _read(body: PushBody, limits: Limits) -> list[Placed]:
-    """Return the profiles of a push. Raises what `unpack` raises, and OSError."""
+def _read(body: PushBody, limits: Limits, read: list[_OfOwner]) -> list[Placed]:
+    """Return the profiles of a push; add what was read of them to `read`.
+
+    Raises what `unpack` raises, and OSError.
+    """
     times = StepTimes()
     with span("engine", "read push") as reading:
         content = body.content if isinstance(body.content, bytes) else body.content.read_bytes()
@@ -107,7 +116,7 @@ def _read(body: PushBody, limits: Limits) -> list[Placed]:
         decoded = [_decoded(bare, measuring, limits, times) for bare in _inflated(profiles, limits)]
         reading.divide(decode=times.decode)
     with span("engine", "check and compress"):
-        return _placed(body, profiles, iter(decoded), limits)
+        return _placed(body, profiles, iter(decoded), limits, read)
 
 
 def _decoded(bare: bytes, measuring: Measuring, limits: Limits, times: StepTimes) -> _Decoded | ProfileError:
@@ -145,8 +154,12 @@ def _placed(
     profiles: Sequence[Unpacked],
     decoded: Iterator[_Decoded | ProfileError],
     limits: Limits,
+    read: list[_OfOwner],
 ) -> list[Placed]:
-    """Return the profiles of a push that have samples; `decoded` has the next of them, as `_decoded` does."""
+    """Return the profiles of a push that have samples; `decoded` has the next of them, as `_decoded` does.
+
+    The ones that may be stored are added to `read`.
+    """
     placed: list[Placed] = []
     size = len(body.content) if isinstance(body.content, bytes) else body.content.stat().st_size
     most = left = _PROFILES + size // _BYTES_A_PROFILE
@@ -154,11 +167,11 @@ def _placed(
         if not isinstance(profile, PushedProfile):
             placed.append(profile)
             continue
-        read = next(decoded)
-        if isinstance(read, ProfileError):
-            placed.append(read)
+        known = next(decoded)
+        if isinstance(known, ProfileError):
+            placed.append(known)
             continue
-        profile_read, summary, measured = read
+        profile_read, summary, measured = known
         if summary.samples and left <= 0:
             reason = f"{size:,} bytes store up to {most:,} profiles; send the others in more requests"
             placed.append(PushInvalid(reason))
@@ -167,7 +180,7 @@ def _placed(
             part = pushed_part(body.content, number) if isinstance(body.content, Path) else None
             try:
                 found = _place(profile, summary, part, limits)._replace(measured=measured)
-                RECENT.keep(rows_owner(found.series.service, found.series.type), profile_read)
+                read.append((rows_owner(found.series.service, found.series.type), profile_read))
                 placed.append(found)
             except (Refusal, OSError) as error:
                 placed.append(error.with_traceback(None))

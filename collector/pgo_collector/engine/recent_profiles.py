@@ -49,8 +49,8 @@ class RecentProfiles:
     def __init__(self) -> None:
         self._most_bytes = self._number = 0
         self._workers = 1
-        # By digest: the profile, its size in memory in bytes, and the key of its rows.
-        self._profiles: OrderedDict[bytes, tuple[Profile, int, str]] = OrderedDict()
+        # By digest: the profile, its size in memory in bytes, the key of its rows, and whether it is certain.
+        self._profiles: OrderedDict[bytes, tuple[Profile, int, str, bool]] = OrderedDict()
         self._size = 0
         self._read_now: ReadNow = lambda *_: None
         # This process's CPU time in ns at the last look, and the part of it that may still be used.
@@ -63,18 +63,19 @@ class RecentProfiles:
         self._most_bytes = min(_MOST_BYTES, task_bytes // _MOST_PART)
         self._read_now = read_now
 
-    def keep(self, owner: str, profile: Profile) -> None:
+    def keep(self, owner: str, profile: Profile, *, is_certain: bool) -> None:
         """Keep a profile that was just read, until it is in the rows of `owner`, if this worker has these.
 
-        One without samples may not be stored at all.
+        Only if it `is_certain` that nobody refuses it any more, may it become rows before it is stored. The
+        time of a body mustn't run, since this may change rows.
         """
         columns = profile.columns
         size = _size(columns)
         is_ours = worker_of(owner, self._workers) == self._number
-        if not is_ours or not columns.n_samples or size > self._most_bytes:
+        if not is_ours or size > self._most_bytes:
             return
         self.take(profile.digest)
-        self._profiles[profile.digest] = profile, size, owner
+        self._profiles[profile.digest] = profile, size, owner, is_certain
         self._size += size
         if self._size > self._most_bytes:
             self._make_room()
@@ -83,9 +84,10 @@ class RecentProfiles:
         """Have the oldest profiles leave. They become rows if there is time for it."""
         leaving: dict[str, list[Profile]] = {}
         while self._size > _STAYS * self._most_bytes:
-            _, (profile, size, owner) = self._profiles.popitem(last=False)
+            _, (profile, size, owner, is_certain) = self._profiles.popitem(last=False)
             self._size -= size
-            leaving.setdefault(owner, []).append(profile)
+            if is_certain:
+                leaving.setdefault(owner, []).append(profile)
         now = thread_time_ns()
         self._saved = min(self._saved + (now - self._seen) * _MOST_TIME, _MOST_SAVED)
         self._seen = now
@@ -96,13 +98,13 @@ class RecentProfiles:
 
     def take(self, digest: bytes) -> Profile | None:
         """Return the profile with a digest, which is then gone from here; None if there is none."""
-        profile, size, _ = self._profiles.pop(digest, (None, 0, ""))
+        profile, size, *_ = self._profiles.pop(digest, (None, 0))
         self._size -= size
         return profile
 
     def drop(self, owner: str) -> None:
         """Delete the profiles that are for an owner's rows."""
-        for digest in [digest for digest, (_, _, key) in self._profiles.items() if key == owner]:
+        for digest in [digest for digest, (_, _, key, _) in self._profiles.items() if key == owner]:
             self.take(digest)
 
 

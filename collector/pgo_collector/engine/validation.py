@@ -159,7 +159,8 @@ def _validated(body: SubmittedBody, read: _Read, limits: Limits) -> _Outcome:
     header, digest = summary.header, summary.digest.hex()
     facts = Facts(header.time_nanos, header.duration_nanos, digest, size, summary.samples)
     if body.service:
-        RECENT.keep(body.owner, Profile(header, columns, summary.digest))
+        profile = Profile(header, columns, summary.digest)
+        RECENT.keep(body.owner, profile, is_certain=summary.samples > 0)  # some routes refuse empty ones
     return ValidatedBody(facts, to_store, measured)
 
 

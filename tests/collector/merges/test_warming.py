@@ -24,6 +24,7 @@ from pgo_collector.workers.pool import Workers
 from pprof_merge import decode, encode, merge
 
 from tests.collector.bounds import BOUNDS
+from tests.collector.pushing import assert_pushed, one, push
 from tests.constants import DECODED_BYTES, DECODED_TIME, WARMING_PAUSE
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.server import Server, descendants
@@ -85,6 +86,22 @@ def test_what_leaves_the_decoded_profiles_becomes_rows_if_there_is_time(
     assert ("PGO-Left-Out" not in answer.headers) == is_read
     if is_read:
         assert tally(answer.content) == {f"{number}": 1 for number in range(150)}
+
+
+def test_what_is_pushed_has_no_rows_before_it_may_be_refused(stopped: Server) -> None:
+    stopped.environment |= {
+        WARMING_PAUSE: "3600",
+        "PGOF_WORKERS": "1",
+        DECODED_BYTES: "100_000",
+        DECODED_TIME: "1000000.0",
+    }
+    stopped.start()
+    for number in range(40):
+        profile = profile_of(f"{number}", time_nanos=EPOCH + number)
+        assert_pushed(push(stopped, one(profile, "pushed")))
+    lose_blobs(stopped)
+    answer = stopped.merge(query={"service": "pushed"})
+    assert 0 < len(tally(answer.content)) <= 5, "only what is still decoded"
 
 
 def test_every_service_and_type_is_read(quick: Server) -> None:
