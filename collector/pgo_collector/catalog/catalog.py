@@ -24,6 +24,7 @@ from pgo_collector.catalog.rows import (
     NAMED,
     NAMED_BLOBS,
     Blob,
+    BlobTable,
     add_profiles,
     assign_profiles,
     claim_blob,
@@ -34,6 +35,7 @@ from pgo_collector.catalog.rows import (
     read_counting,
     read_in_order,
     read_newest,
+    read_table,
     series_id,
     series_of,
     series_with,
@@ -210,6 +212,11 @@ class Catalog:
                 return [*read_in_order(connection, selected(selection))]
             return [*read_newest(connection, selected(selection), newest)][::-1]
 
+    def live_table(self, selection: Selection) -> BlobTable:
+        """Return the live blobs of a selection as columns, in canonical order."""
+        with self.database.reading() as connection:
+            return read_table(connection, selected(selection))
+
     def with_ids(self, ids: Iterable[int]) -> list[Blob]:
         """Return the blobs with these ids."""
         with self.database.reading() as connection:
@@ -238,18 +245,17 @@ class Catalog:
 
     def state(self, selection: Selection) -> SelectionState:
         """Return the fingerprint of a selection's live blobs, and how it is finer than they are."""
-        return self.known_state(selection) or self.resolve(selection, lambda *_: None)[0]
+        return self.known_state(selection) or self.resolve(selection, lambda _: False)[0]
 
     def resolve(
-        self, selection: Selection, take: Callable[[SelectionState, Iterator[Blob]], T]
-    ) -> tuple[SelectionState, T]:
-        """Return the state of a selection, and what `take` returns for it and its blobs, as of one moment.
+        self, selection: Selection, is_wanted: Callable[[SelectionState], bool] = lambda _: True
+    ) -> tuple[SelectionState, BlobTable | None]:
+        """Return the state of a selection, and its live blobs if that state `is_wanted`, as of one moment.
 
-        `take` gets the live blobs one by one, in canonical order: by time, then by digest. They are read only
-        if it asks for the first one.
+        They are in canonical order: by time, then by digest.
         """
         with self._resolving(selection) as (state, connection):
-            return state, take(state, read_in_order(connection, selected(selection)))
+            return state, read_table(connection, selected(selection)) if is_wanted(state) else None
 
     def resolve_newest(self, selection: Selection, limit: int) -> tuple[SelectionState, list[Blob]]:
         """Return a selection's state and its `limit` newest blobs in canonical order, as of one moment."""

@@ -6,11 +6,12 @@ The statements of a submit are prepared: what SQLAlchemy does around one takes l
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import starmap
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import sqlalchemy as sa
 
@@ -22,6 +23,9 @@ from pgo_collector.model.series import SHORT_LABELS, BlobName, Identity, Series
 _MARK_BITS = 40
 # The columns that name a profile, in BLOBS and PROFILES.
 _PROFILE = ("series_id", "time_nanos", "digest")
+# The rows that are fetched at a time, and the series that one statement names.
+_PART = 4096
+_MOST_IDS = 500
 _NONE_KNOWN: Mapping[Series, int] = MappingProxyType({})
 
 
@@ -175,6 +179,54 @@ def read_in_order(connection: sa.Connection, where: sa.ColumnElement[bool]) -> I
 def read_newest(connection: sa.Connection, where: sa.ColumnElement[bool], limit: int) -> Iterator[Blob]:
     """Yield the last `limit` matching blobs in the reverse of canonical order."""
     return read_blobs(connection, where, BLOBS.c.time_nanos.desc(), BLOBS.c.digest.desc(), limit=limit)
+
+
+class BlobTable(NamedTuple):
+    """What a merge needs of n blobs' rows, as columns, since there may be tens of thousands.
+
+    `series_numbers` (n,) int32 are indexes into `series`, `times` (n,) int64 are in ns since 1970, `digests`
+    has 32 bytes a blob, and `is_combined` one, 0 or 1.
+    """
+
+    series: tuple[Series, ...]
+    series_numbers: array[int]
+    times: array[int]
+    digests: bytes
+    is_combined: bytes
+
+    @classmethod
+    def of(cls, blobs: Iterable[Blob]) -> Self:
+        """Return the table of these blobs, in their order."""
+        numbers: dict[Series, int] = {}
+        series, times, digests, combined = array("i"), array("q"), bytearray(), bytearray()
+        for blob in blobs:
+            name = blob.name
+            series.append(numbers.setdefault(name.series, len(numbers)))
+            times.append(name.identity.time_nanos)
+            digests += bytes.fromhex(name.identity.digest)
+            combined.append(blob.inputs_size > 0)
+        return cls(tuple(numbers), series, times, bytes(digests), bytes(combined))
+
+
+def read_table(connection: sa.Connection, where: sa.ColumnElement[bool]) -> BlobTable:
+    """Return the matching blobs in canonical order. This takes a third of the time of `read_in_order`."""
+    order = (BLOBS.c.time_nanos, BLOBS.c.digest)
+    query = sa.select(BLOBS.c.series_id, *order, BLOBS.c.inputs_size).where(where).order_by(*order)
+    numbers: dict[int, int] = {}
+    series, times, digests, combined = array("i"), array("q"), bytearray(), bytearray()
+    for rows in connection.execute(query).partitions(_PART):
+        ids, of_rows, texts, inputs = zip(*rows, strict=True)
+        series.extend([numbers.setdefault(each, len(numbers)) for each in ids])
+        times.extend(of_rows)
+        digests += bytes.fromhex("".join(texts))
+        combined += bytes([size > 0 for size in inputs])
+    named: dict[int, Series] = {}
+    wanted = [*numbers]
+    for begin in range(0, len(wanted), _MOST_IDS):
+        is_wanted = SERIES.c.id.in_(wanted[begin : begin + _MOST_IDS])
+        for id_, *columns in connection.execute(sa.select(SERIES.c.id, *NAMED).where(is_wanted)):
+            named[id_] = series_of(*columns)
+    return BlobTable(tuple(named[id_] for id_ in wanted), series, times, bytes(digests), bytes(combined))
 
 
 def series_of(service: str, type_: str, labels: str) -> Series:

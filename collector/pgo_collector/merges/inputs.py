@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -10,42 +9,34 @@ import numpy as np
 
 from pgo_collector.blobs.storage import Storage
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.catalog.rows import Blob
+from pgo_collector.catalog.rows import Blob, BlobTable
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.errors import NothingSelected
 from pgo_collector.model.profile_types import CPU, KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import Scope, Series
+from pgo_collector.model.series import Scope
 from pgo_collector.model.services import is_several, services_of
 from pgo_collector.store.store import Store
 
 
-def chosen_of(storage: Storage, selection: Selection, blobs: Iterable[Blob]) -> ChosenBlobs:
+def chosen_of(storage: Storage, selection: Selection, blobs: BlobTable | Iterable[Blob]) -> ChosenBlobs:
     """Return the blobs of a selection as the engine takes them. For thousands of blobs this takes a while."""
-    numbers: dict[Series, int] = {}
-    series, times, digests, combined = array("i"), array("q"), bytearray(), bytearray()
-    for blob in blobs:
-        name = blob.name
-        series.append(numbers.setdefault(name.series, len(numbers)))
-        times.append(name.identity.time_nanos)
-        digests += bytes.fromhex(name.identity.digest)
-        combined.append(blob.inputs_size > 0)
+    table = blobs if isinstance(blobs, BlobTable) else BlobTable.of(blobs)
     stored = BlobColumns(
         storage=storage,
-        series=tuple(numbers),
-        series_numbers=np.array(series, np.int32),
-        times=np.array(times, np.int64),
-        digests=np.frombuffer(digests, np.uint8).reshape(-1, 32),
-        is_combined=np.frombuffer(combined, np.bool_),
+        series=table.series,
+        series_numbers=np.array(table.series_numbers, np.int32),
+        times=np.array(table.times, np.int64),
+        digests=np.frombuffer(table.digests, np.uint8).reshape(-1, 32),
+        is_combined=np.frombuffer(table.is_combined, np.bool_),
     )
     return ChosenBlobs(selection.service, selection.type, stored, requests=selection.ids.requests)
 
 
 def choose_live(store: Store, selection: Selection) -> ChosenBlobs:
     """Return the live blobs of a selection as the engine takes them; there may be none."""
-    blobs = store.catalog.live(selection)
-    return chosen_of(store.blobs.storage, selection, blobs)
+    return chosen_of(store.blobs.storage, selection, store.catalog.live_table(selection))
 
 
 def count_kept_apart(catalog: Catalog, selection: Selection) -> int:
@@ -53,10 +44,7 @@ def count_kept_apart(catalog: Catalog, selection: Selection) -> int:
 
     It is 0 for a selection of another type.
     """
-    if selection.type != CPU:
-        return 0
-    _, count = catalog.resolve(replace(selection, type=PROCESS_CPU), lambda _, blobs: sum(1 for _ in blobs))
-    return count
+    return catalog.count(replace(selection, type=PROCESS_CPU)) if selection.type == CPU else 0
 
 
 def check_services(catalog: Catalog, service: str) -> None:

@@ -160,23 +160,22 @@ class Merges:
         catalog = self.store.catalog
         symbols = self.tasks.symbols_of(selection.service).fingerprint if rendition.is_named else ""
 
-        def take(state: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs | None:
-            if fingerprint_of(state.fingerprint, rendition, symbols) in self._kept:
-                return None
-            return chosen_of(self.store.blobs.storage, selection, blobs)
+        def is_wanted(state: SelectionState) -> bool:
+            return fingerprint_of(state.fingerprint, rendition, symbols) not in self._kept
 
-        state, chosen = catalog.known_state(selection), None
+        state, blobs = catalog.known_state(selection), None
         if state is None:
             check_services(catalog, selection.service)
         while True:
             if state is not None:
                 fingerprint = fingerprint_of(state.fingerprint, rendition, symbols)
-                if chosen is not None:
+                if blobs is not None:
+                    chosen = chosen_of(self.store.blobs.storage, selection, blobs)
                     return _Resolved(state, fingerprint, chosen)
                 if (opened := self._kept.open(fingerprint, state.coarse)) is not None:
                     return opened
-            state, chosen = catalog.resolve(selection, take)
-            if chosen is not None and not len(chosen.blobs):
+            state, blobs = catalog.resolve(selection, is_wanted)
+            if blobs is not None and not blobs.times:
                 raise nothing_selected(catalog, selection)
 
     async def _make(self, resolved: _Resolved, rendition: Rendition) -> OpenMerge:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,9 +13,6 @@ from pprof_merge.analysis import KeptApart
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.blobs.storage import StoredObject
-from pgo_collector.catalog.fingerprint_cache import SelectionState
-from pgo_collector.catalog.rows import Blob
-from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.tasks import ReportResult, ReportSubjects, report_blobs
 from pgo_collector.errors import NothingToMerge, ReleaseDamaged
 from pgo_collector.merges.inputs import check_services, chosen_of, count_kept_apart, nothing_selected
@@ -62,14 +58,12 @@ class Reports:
     async def _make(
         self, selection: Selection, symbols: Path | None, weights: ServiceWeights
     ) -> tuple[ReportResult, Coarse]:
-        def take(_: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs:
-            return chosen_of(self.store.blobs.storage, selection, blobs)
-
         await asyncio.to_thread(check_services, self.store.catalog, selection.service)
-        state, chosen = await asyncio.to_thread(self.store.catalog.resolve, selection, take)
-        count = len(chosen.blobs)
-        if not count:
+        state, blobs = await asyncio.to_thread(self.store.catalog.resolve, selection)
+        if blobs is None or not blobs.times:
             raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
+        chosen = chosen_of(self.store.blobs.storage, selection, blobs)
+        count = len(chosen.blobs)
         start = time.perf_counter()
         released = await asyncio.to_thread(self._released, selection, weights)
         apart = await asyncio.to_thread(self._kept_apart, selection)

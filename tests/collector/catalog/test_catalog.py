@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from pgo_collector.catalog.catalog import Catalog, Combined
 from pgo_collector.catalog.leases import NO_LEASE
+from pgo_collector.catalog.rows import BlobTable
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.facts import Facts
@@ -82,6 +83,29 @@ def test_a_day_costs_the_same_however_many_there_are(
 
     first, last = cost(0, 1), cost(DAYS - 1, DAYS)
     assert 0 < last < 2 * first
+
+
+def test_a_table_has_the_same_blobs_in_the_same_order(catalog: Catalog) -> None:
+    """Also of more series than one statement names, and more blobs than are fetched at a time."""
+    names = [
+        BlobName(
+            Series("wide", "cpu", (("pod", f"{n % 1100}"),)), Identity(EPOCH - n // 3, f"{n * n % 9973:064x}")
+        )
+        for n in range(5000)
+    ]
+    catalog.add(*((name, Facts(name.identity.time_nanos, 1, name.identity.digest, 1, 1)) for name in names))
+    of_pod = catalog.live(Selection("default", "cpu", (Matcher("pod", frozenset("7")),)))
+    combined = Combined(of_pod[0].name, Facts(EPOCH, 1, "f" * 64, 1, 1), 1, [blob.name for blob in of_pod])
+    catalog.replace(NO_LEASE, combined, [blob.id for blob in of_pod])
+    for selection in (
+        Selection("default", "cpu"),
+        Selection("default", "cpu", (Matcher("version", frozenset("1")),), EPOCH + DAY, EPOCH + 9 * DAY),
+        Selection("wide", "cpu"),
+        Selection("none", "cpu"),
+    ):
+        state, table = catalog.resolve(selection)
+        assert state == catalog.state(selection)
+        assert table == catalog.live_table(selection) == BlobTable.of(catalog.live(selection))
 
 
 def counts(catalog: Catalog) -> dict[str, int]:
