@@ -120,8 +120,15 @@ class IncrementalMerge:
             _, first_use = np.unique(part.mappings[used, NUMBER], return_index=True)
             for row in used[first_use].tolist():
                 self._uses.add_mapping(profiles.sort_key(owners[row]), part.mappings[row].tolist())
-        for number in np.unique(part.inner_columns).tolist():
+        # NumPy's `unique` of an array alone imports `numpy.ma`, which takes as long as a small merge.
+        for number in np.flatnonzero(np.bincount(part.inner_columns)).tolist():
             self._uses.add_inner_columns(self._dictionary.tables, number)
+
+    @property
+    def nbytes(self) -> int:
+        """The approximate memory of the stacks and their sums in bytes."""
+        sums = 8 * len(self._sum_types) * self._dictionary.n_stacks
+        return self._stacks.nbytes + self._n_first.nbytes + sums
 
     def profile(self, depth: int | None = None) -> Profile:
         """Return the merged profile. With `depth`, each stack has at most `depth` locations, from the leaf.

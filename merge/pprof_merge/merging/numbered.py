@@ -201,10 +201,15 @@ class PackedSamples:
             for column in (0, *columns)
         )
         self._begins_with_first = [*columns[:1]] == [0]
-        # One more column of zeros, for those that a block hasn't.
-        ratios = [np.pad(block.ratios, ((0, 0), (0, 1))) for block in blocks]
+        # Zeros for the columns that a block hasn't.
         self._ratios = [
-            np.concatenate([each[:, min(column, each.shape[1] - 1)] for each in ratios]) for column in columns
+            np.concatenate(
+                [
+                    block.ratios[:, column] if column < len(block.values) else np.zeros(len(block), np.int64)
+                    for block in blocks
+                ]
+            )
+            for column in columns
         ]
 
     def take(self, slices: Slices, profiles: Ints, counts: Int64s) -> tuple[Int64s, Int64s]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,12 +78,18 @@ class SelectedProfiles:
     """
 
     def __init__(self, blocks: Sequence[PackedProfiles], numbers: Ints, headers: Sequence[Header]) -> None:
-        self._blocks = [*NumberedProfiles.none().packed(), *blocks]
-        self._numbers, self._all_headers = numbers, headers
-        # The index of the block that each profile is in, and its row there.
-        firsts = offsets_of(np.array([len(each) for each in self._blocks]))
-        self._owners = rows_of_indexes(firsts, numbers)
-        self._rows = numbers - firsts[self._owners]
+        every = [*NumberedProfiles.none().packed(), *blocks]
+        self._all_headers = headers
+        firsts = offsets_of(np.array([len(each) for each in every]))
+        owners = rows_of_indexes(firsts, numbers)
+        # Only the blocks of selected profiles are used, and the first, which is empty.
+        is_used = np.bincount(owners, minlength=len(every)) > 0
+        is_used[0] = True
+        self._blocks = [*compress(every, is_used.tolist())]
+        # The index of the block that each profile is in, its row there, and its number among the blocks.
+        self._owners = (np.cumsum(is_used) - 1)[owners]
+        self._rows = numbers - firsts[owners]
+        self._numbers = offsets_of(np.array([len(each) for each in self._blocks]))[self._owners] + self._rows
         self._headers: Int32s = self._column("headers")
         self.times: Int64s = self._column("times")
         self.durations: Int64s = self._column("durations")
@@ -94,6 +100,9 @@ class SelectedProfiles:
 
     def order(self) -> Int64s:
         """Return the positions (n,) of the profiles in the order of merging, that of `SortKey`."""
+        order = np.argsort(self.times, kind="stable")
+        if np.diff(self.times[order]).all():  # no two have the same time
+            return order
         words = self.digests.view(">u8").astype(np.uint64)
         return np.lexsort((*words.T[::-1], self.times))
 
@@ -126,7 +135,7 @@ class SelectedProfiles:
         """
         orders = {
             number: column_order(self._all_headers[number].sample_types, sample_types)
-            for number in np.unique(self._headers).tolist()
+            for number in np.flatnonzero(np.bincount(self._headers)).tolist()
         }
         columns = sorted({column for order in orders.values() for column in order})
         samples = PackedSamples(self._blocks, columns)
