@@ -114,9 +114,7 @@ class MergeInputs:
                 for row, labels in enumerate(given):
                     labels[SERVICE] = self.blobs.series_of(row).service
             return self.collection.merge(self.numbers.tolist(), weighting, given, depth, until)
-        is_all = len(self.numbers) == len(self.collection) and bool((np.bincount(self.numbers) == 1).all())
-        # For all profiles the collection adds only what has come since its last merge of all.
-        return self.collection.merge(None if is_all else self.numbers.tolist(), depth=depth)
+        return self.collection.merge(self.numbers.tolist(), depth=depth)
 
 
 def read_merge_inputs(
@@ -150,6 +148,9 @@ def read_merge_inputs(
     read = np.flatnonzero(numbers >= 0)
     headers, header_of = rows.collection.headers(numbers[read])
     misfits = _misfits(headers, header_of, chosen.type)
+    if weighting.is_plain:  # of tens of thousands, most often none has to be looked at
+        doubtful = np.flatnonzero(np.array([misfit != "" for misfit in misfits], np.bool_)[header_of])
+        read, header_of = read[doubtful], header_of[doubtful]
     columns = read, header_of, rows.collection.durations(numbers[read])
     for row, header, duration in zip(*(column.tolist() for column in columns), strict=True):
         if unfit := misfits[header] or _unweighable(blobs.series_of(row), duration, weighting):

@@ -168,7 +168,7 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
     profile, left_out = _summed(chosen, rendition)
     if profile is None:
         return MergeResult("", None, left_out)
-    header, samples, build_id = profile.header, len(profile.samples), None
+    header, samples, build_id = profile.header, profile.columns.n_samples, None
     if rendition.is_plain:
         with span("engine", "encode"):
             pieces = encode_pieces(profile)
@@ -212,7 +212,20 @@ def _summed(chosen: ChosenBlobs, rendition: Rendition) -> tuple[Profile | None, 
 def read_rows(chosen: ChosenBlobs) -> None:
     """Read blobs ahead of the merges that need them. A service isn't used more often by sending more."""
     ROW_CACHE.load(chosen.owner, chosen.blobs, is_use=False)
+    _sum_ahead(chosen)
     ROW_CACHE.enforce_budget(chosen.owner)
+
+
+def sum_rows(chosen: ChosenBlobs) -> None:
+    """Add the rows of blobs up, ahead of the merges that need the sum."""
+    _sum_ahead(chosen)
+    ROW_CACHE.enforce_budget(chosen.owner)
+
+
+def _sum_ahead(chosen: ChosenBlobs) -> None:
+    rows = ROW_CACHE.rows(chosen.owner, is_use=False)
+    numbers = rows.numbers(chosen.blobs)
+    rows.collection.sum_ahead(numbers[numbers >= 0].tolist())
 
 
 def missing_rows(chosen: ChosenBlobs) -> Int64s:

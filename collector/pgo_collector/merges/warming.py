@@ -2,7 +2,7 @@
 them: after a start all that are stored, and later each one soon after it came, when the workers are idle.
 
     a blob becomes live → Catalog.changed → Warming, once the workers are idle → `read_rows` in the worker
-    that keeps the rows of its service and type
+    that keeps the rows of its service and type, where they are also added up
 
 A profile that wasn't read ahead is read by the first merge that needs it.
 """
@@ -15,13 +15,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
+import numpy as np
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.database import Owner
 from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.row_cache import SEGMENT_PROFILES
-from pgo_collector.engine.tasks import missing_rows, read_rows
+from pgo_collector.engine.tasks import missing_rows, read_rows, sum_rows
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.merges.inputs import choose_live, chosen_of
 from pgo_collector.model.selection import Selection
@@ -30,6 +32,8 @@ from pgo_collector.workers.blob_tasks import BlobTasks
 
 # Blobs in one task; between two tasks, requests have their turn.
 _BATCH = 32
+# Blobs whose rows are added up in one task, some 50 ms.
+_SUMMED = 4096
 # The pause after which new blobs are read, if the workers are idle: none of them has a task, and the tasks of
 # the pause took less than this part of all workers' time. Workers keep decoded what comes in the meantime.
 _PAUSE_SECONDS = 0.25
@@ -120,8 +124,18 @@ class Warming:
             await self._workers.run_for(chosen.owner, read_rows, replace(chosen, blobs=batch))
             self.read += len(batch)
             self._untrimmed += len(batch)
+        await self._sum(chosen)
         ms = round((time.perf_counter() - start) * 1000, 1)
         _log.info("rows loaded", service=service, type=type_, blobs=len(chosen.blobs), ms=ms)
+
+    async def _sum(self, chosen: ChosenBlobs) -> None:
+        """Add up rows that were read, unless there are few, or there is no memory for sums."""
+        every = np.arange(len(chosen.blobs))
+        if len(every) < SEGMENT_PROFILES or not self._workers.has_room_for_rows(chosen.owner):
+            return
+        for begin in range(0, len(every), _SUMMED):
+            batch = chosen.blobs.take(every[begin : begin + _SUMMED])
+            await self._workers.run_for(chosen.owner, sum_rows, replace(chosen, blobs=batch))
 
     async def _read_new(self, owner: Owner) -> None:
         """Read the blobs of a service and type that are newer than what was read ahead before.

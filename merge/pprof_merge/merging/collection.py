@@ -8,13 +8,14 @@ and reads no profile again. The command, which merges once, and the collector's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 
 import numpy as np
 
-from pprof_merge.arrays import Bytes, Int64s, Ints
+from pprof_merge.arrays import Bools, Bytes, Int64s, Ints
 from pprof_merge.codec.decoding import StepTimes, without_traceback
-from pprof_merge.errors import ProfileError
+from pprof_merge.errors import IncompatibleProfiles, ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.dictionary import Dictionary
@@ -25,7 +26,7 @@ from pprof_merge.merging.origins import GivenLabels, Origin, origins_of
 from pprof_merge.merging.segment import Mark, PackedSegment, Segment
 from pprof_merge.merging.selection import AllProfiles, SelectedProfiles
 from pprof_merge.merging.snapshots import Kind, Snapshots, SnapshotSums
-from pprof_merge.merging.sums import PlainSums, SizeSums, Sums
+from pprof_merge.merging.sums import SizeSums
 from pprof_merge.merging.weighing import weighted_sums
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, Weighting
 from pprof_merge.profile import Header, Profile, ValueType
@@ -33,6 +34,11 @@ from pprof_merge.profile import Header, Profile, ValueType
 # The bytes of input whose profiles are kept together: a merge looks at them piece by piece.
 _BATCH_BYTES = 1 << 20
 _NO_LABELS: GivenLabels = MappingProxyType({})
+# A merge takes the place of the kept one if it has as many profiles but for one in so many.
+_MOST = 4
+# Profiles are added ahead once there are so many of them, and an eighth of those in the merge: each time, all
+# of its profiles are sorted.
+_LEAST_AHEAD, _PART_AHEAD = 64, 8
 
 
 class Collection:
@@ -49,9 +55,11 @@ class Collection:
         self._batch = Batch(limits) if batch is None else batch
         self._dictionary = Dictionary(self._batch)
         self._profiles = AllProfiles()
-        # The merge of all profiles as of the last time that it was asked for, and how many profiles it has.
-        self._all = IncrementalMerge(self._dictionary)
-        self._n_in_all = 0
+        # A merge that is kept to be added to, a flag for each profile up to the last one that it has, and the
+        # numbers of those that were read ahead and aren't in it yet.
+        self._kept = IncrementalMerge(self._dictionary)
+        self._is_kept: Bools = np.zeros(0, np.bool_)
+        self._ahead: list[int] = []
         self._add_profiles()
 
     def __reduce__(self) -> tuple[object, tuple[Limits, Segment]]:
@@ -122,7 +130,7 @@ class Collection:
     @property
     def nbytes(self) -> int:
         """The approximate memory of the collection in bytes, without the arrays of segments."""
-        return self._dictionary.nbytes + self._profiles.nbytes
+        return self._dictionary.nbytes + self._profiles.nbytes + self._kept.nbytes
 
     @property
     def own_nbytes(self) -> int:
@@ -185,19 +193,33 @@ class Collection:
         Raises IncompatibleProfiles if the profiles' types differ, UnfitForWeight if a profile can't be
         weighed, and ProfileError if there is no profile.
         """
-        if weighting.is_plain and numbers is None:
-            return self._merge_all(depth)
-        profiles = self._select(range(len(self)) if numbers is None else numbers)
+        numbers = range(len(self)) if numbers is None else numbers
+        if weighting.is_plain:
+            return self._summed(np.fromiter(numbers, np.int64)).profile(depth)
+        profiles = self._select(numbers)
         order = profiles.order()
         ordered = profiles.take(order)
-        sums: Sums = PlainSums()
-        if not weighting.is_plain:
-            given = [labels[position] if labels else _NO_LABELS for position in order.tolist()]
-            ages_from = [times[position] for position in order.tolist()] if times else ordered.times.tolist()
-            sums = weighted_sums(weighting, self._dictionary, ordered, given, ages_from)
+        given = [labels[position] if labels else _NO_LABELS for position in order.tolist()]
+        ages_from = [times[position] for position in order.tolist()] if times else ordered.times.tolist()
+        sums = weighted_sums(weighting, self._dictionary, ordered, given, ages_from)
         merged = IncrementalMerge(self._dictionary, sums)
         merged.add(ordered)
         return merged.profile(depth)
+
+    def sum_ahead(self, numbers: Iterable[int]) -> None:
+        """Add these profiles to the kept merge, ahead of a merge that has them, once there are many such.
+
+        Profiles that can't be merged together are left to that merge.
+        """
+        self._ahead += numbers
+        n_kept = int(np.count_nonzero(self._is_kept))
+        if len(self._ahead) < max(_LEAST_AHEAD, n_kept // _PART_AHEAD):
+            return
+        is_wanted = self._flags()
+        is_wanted[self._ahead] = True
+        self._ahead = []
+        with suppress(IncompatibleProfiles):
+            self._keep(is_wanted)
 
     def merged_header(self, numbers: Iterable[int]) -> Header:
         """Return the header of the merge of one or more profiles. Raises IncompatibleProfiles.
@@ -254,14 +276,46 @@ class Collection:
         """Return the instances and versions of profiles that can be merged; `labels` are as in `merge`."""
         return origins_of(self._dictionary, self._select(numbers), labels)
 
-    def _merge_all(self, depth: int | None) -> Profile:
-        """Return the merge of all profiles: only those that are new since the last time are added to it."""
-        if self._n_in_all < len(self):
-            every = self._select(range(len(self)))
-            order = every.order()
-            self._all.add(every.take(order), order >= self._n_in_all)
-            self._n_in_all = len(self)
-        return self._all.profile(depth)
+    def _summed(self, numbers: Int64s) -> IncrementalMerge:
+        """Return the plain merge of the profiles with these numbers (n,).
+
+        It is the one that is kept, if that has none but these, and only what is new is added to it. Otherwise
+        it takes that one's place, as after old profiles were deleted, unless it is much smaller, as that of
+        some instances is.
+        """
+        is_wanted = np.bincount(numbers, minlength=len(self)) == 1
+        are_distinct = int(np.count_nonzero(is_wanted)) == len(numbers)
+        is_kept = self._flags()
+        has_others = bool((is_kept & ~is_wanted).any())
+        is_small = _MOST * len(numbers) < (_MOST - 1) * np.count_nonzero(is_kept)
+        if not are_distinct or (has_others and is_small):
+            merged = IncrementalMerge(self._dictionary)
+            merged.add(self._profiles.select(numbers, self._dictionary.headers).in_merge_order())
+            return merged
+        if has_others:
+            self._kept, self._is_kept = IncrementalMerge(self._dictionary), np.zeros(0, np.bool_)
+        self._ahead = []
+        self._keep(is_wanted)
+        return self._kept
+
+    def _keep(self, is_wanted: Bools) -> None:
+        """Add the profiles with these flags (n,), all that are kept among them, to the kept merge.
+
+        Raises IncompatibleProfiles; then nothing is added.
+        """
+        numbers = np.flatnonzero(is_wanted)
+        is_new = ~self._flags()[numbers]
+        if is_new.any():
+            profiles = self._profiles.select(numbers, self._dictionary.headers)
+            order = profiles.order()
+            self._kept.add(profiles.take(order), None if is_new.all() else is_new[order])
+        self._is_kept = is_wanted
+
+    def _flags(self) -> Bools:
+        """Return for each profile (n,) whether the kept merge has it."""
+        flags = np.zeros(len(self), np.bool_)
+        flags[: len(self._is_kept)] = self._is_kept
+        return flags
 
     def _select(self, numbers: Iterable[int]) -> SelectedProfiles:
         return self._profiles.select(numbers, self._dictionary.headers)

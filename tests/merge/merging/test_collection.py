@@ -108,6 +108,37 @@ def test_profiles_that_are_not_selected_do_not_matter(random: Random, count: int
     assert encode(collection.merge(part)) == merged_at_once([inputs[number] for number in part])
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_added_up_before_does_not_matter(seed: int) -> None:
+    """Neither what was added up ahead, nor the merges before: of all, of most, of few, or of some twice."""
+    random = seeded(seed)
+    world = World(random, empty_strings=True)
+    inputs = [world.profile() for _ in range(200)]
+    collection, n_read = Collection(), 0
+    while n_read < len(inputs):
+        new = inputs[n_read : n_read + random.randint(1, 90)]
+        numbers = list(collection.extend(new))
+        n_read += len(new)
+        collection.sum_ahead(random.sample(numbers, random.choice([len(numbers), len(numbers) // 2])))
+        part = random.sample(
+            range(n_read), random.choice([n_read, n_read, n_read * 9 // 10 or 1, n_read // 3 or 1])
+        )
+        part += random.choice([[], [], part[:2]])
+        if random.random() < 0.7:
+            assert encode(collection.merge(part)) == merged_at_once([inputs[number] for number in part])
+
+
+def test_profiles_that_do_not_fit_are_not_added_up_ahead() -> None:
+    collection = Collection()
+    one, two = (list(collection.extend([of_types(n_types)] * 70)) for n_types in (1, 2))
+    collection.sum_ahead(one)
+    collection.sum_ahead(two)
+    with pytest.raises(IncompatibleProfiles):
+        collection.merge()
+    assert encode(collection.merge(one)) == merged_at_once([of_types(1)] * 70)
+    assert encode(collection.merge(two)) == merged_at_once([of_types(2)] * 70)
+
+
 def test_columns_of_inlined_lines_are_those_of_the_selected() -> None:
     def at(column: int) -> bytes:
         lines = [messages.Line(function_id=1, line=3, column=column), messages.Line(function_id=1, line=9)]
@@ -243,8 +274,8 @@ def test_values_that_were_pickled_are_added_as_fast(monkeypatch: pytest.MonkeyPa
 
     collection = Collection()
     collection.add(World(seeded(1)).profile())
+    monkeypatch.setattr("pprof_merge.merging.incremental.PlainSums", Watched)
     loaded = pickle.loads(pickle.dumps(collection, protocol=5))  # noqa: S301 - our own
-    monkeypatch.setattr("pprof_merge.merging.collection.PlainSums", Watched)
     assert encode(loaded.merge([0])) == encode(collection.merge([0]))
     assert types
     assert all(each is np.dtype(np.int64) for each in types)
