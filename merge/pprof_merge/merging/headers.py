@@ -24,8 +24,9 @@ class SortKey(NamedTuple):
 def combine_headers(headers: Sequence[Header], times: Sequence[int], durations: Sequence[int]) -> Header:
     """Return the header of the merge of profiles, which are given in the order of merging.
 
-    `headers` are without times; consecutive profiles with equal headers may share one. `times` and
-    `durations` of all profiles are in ns. Sample types are in the order of the first header.
+    `headers` are without times; unless a period is negative, equal headers may be given once, at the place of
+    the first. `times` and `durations` of all profiles are in ns. Sample types are in the order of the first
+    header.
 
     Raises IncompatibleProfiles if the period types or the sets of sample types differ.
     """

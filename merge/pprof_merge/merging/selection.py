@@ -124,9 +124,15 @@ class SelectedProfiles:
         return [self._all_headers[number] for number in numbers.tolist()], which
 
     def headers(self) -> list[Header]:
-        """Return the headers in order, without times; consecutive profiles with equal headers share one."""
-        changes = np.flatnonzero(np.diff(self._headers, prepend=-1))
-        return [self._all_headers[number] for number in self._headers[changes].tolist()]
+        """Return the headers in order, without times: each once, unless some have a negative period.
+
+        The period of a merge then depends on how often they come.
+        """
+        _, firsts = np.unique(self._headers, return_index=True)
+        distinct = [self._all_headers[number] for number in self._headers[np.sort(firsts)].tolist()]
+        if all(header.period >= 0 for header in distinct):
+            return distinct
+        return [self._all_headers[number] for number in self._headers.tolist()]
 
     def parts(self, sample_types: tuple[ValueType, ...]) -> Iterator[Part]:
         """Yield all profiles, in order, with the values of these types in this order.

@@ -183,6 +183,24 @@ def test_an_older_profile_that_is_added_later_sets_the_order_of_sample_types() -
     assert collection.merge().samples.values.tolist() == [[224, 228]]
 
 
+@pytest.mark.parametrize("periods", [(-5, 0, -5), (0, -5, 0, -5, -7), (3, 0, 3, 9, 3), (-7, -5, 0)])
+def test_a_header_that_comes_again_counts_as_in_go(periods: tuple[int, ...]) -> None:
+    """A period of 0 is none, so a negative one after it is taken."""
+    inputs = [
+        messages.Profile(
+            time_nanos=1 + number,
+            period=period,
+            sample_type=[messages.ValueType(type=1)],
+            sample=[messages.Sample(value=[1])],
+            string_table=[b"", b"samples"],
+        ).SerializeToString()
+        for number, period in enumerate(periods)
+    ]
+    collection = Collection()
+    list(collection.extend(inputs))
+    assert encode(collection.merge()) == merged_at_once(inputs)
+
+
 def test_refused_profiles_are_reported_and_leave_nothing(profiles: Path) -> None:
     inputs = read(profiles, "etl-*")
     flawed = [b"", inputs[0], b"no profile", inputs[1][:1000], inputs[1], BROKEN, inputs[2]]
