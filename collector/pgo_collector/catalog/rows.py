@@ -182,7 +182,7 @@ def read_newest(connection: sa.Connection, where: sa.ColumnElement[bool], limit:
 
 
 class BlobTable(NamedTuple):
-    """What a merge needs of n blobs' rows, as columns, since there may be tens of thousands.
+    """Columns of n blobs' rows: what a merge needs of them, of which there may be tens of thousands.
 
     `series_numbers` (n,) int32 are indexes into `series`, `times` (n,) int64 are in ns since 1970, `digests`
     has 32 bytes a blob, and `is_combined` one, 0 or 1.

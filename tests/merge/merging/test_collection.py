@@ -117,7 +117,8 @@ def test_what_was_added_up_before_does_not_matter(seed: int) -> None:
     collection, n_read = Collection(), 0
     while n_read < len(inputs):
         new = inputs[n_read : n_read + random.randint(1, 90)]
-        numbers = list(collection.extend(new))
+        numbers = range(n_read, n_read + len(new))
+        assert list(collection.extend(new)) == [*numbers]
         n_read += len(new)
         collection.sum_ahead(random.sample(numbers, random.choice([len(numbers), len(numbers) // 2])))
         part = random.sample(
@@ -130,7 +131,8 @@ def test_what_was_added_up_before_does_not_matter(seed: int) -> None:
 
 def test_profiles_that_do_not_fit_are_not_added_up_ahead() -> None:
     collection = Collection()
-    one, two = (list(collection.extend([of_types(n_types)] * 70)) for n_types in (1, 2))
+    one, two = range(70), range(70, 140)
+    assert list(collection.extend([of_types(1)] * 70 + [of_types(2)] * 70)) == [*one, *two]
     collection.sum_ahead(one)
     collection.sum_ahead(two)
     with pytest.raises(IncompatibleProfiles):
