@@ -22,8 +22,8 @@ _MOST_BYTES = 32 << 20
 _MOST_PART = 16
 # How much of it stays when the oldest leave: to number several at once takes less time than one by one.
 _STAYS = 7 / 8
-# The part of this process's CPU time that may go into rows of profiles that leave. With 1/16 and 1/8, a submit
-# of 16 clients took a worker 0.04 and 0.08 ms more. What wasn't used is saved, up to 10 ms.
+# The part of this process's CPU time that may go into rows of profiles that leave. With 1/16 and 1/8, a
+# submit of 16 clients took a worker 0.04 and 0.08 ms more. What wasn't used is saved, up to 10 ms.
 _MOST_TIME, _MOST_SAVED = 1 / 12, 10**7
 _WORD = 8
 # What a profile's objects take besides its columns.
