@@ -178,7 +178,7 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
         with refuse_too_large(_format_prefix(rendition)):
             budget.check(len(protobuf), "select fewer profiles, or take the format go")
         with span("engine", "compress and write", size=len(protobuf)):
-            written = write_pieces(part, (compress(protobuf, quickly=True),))
+            written = write_pieces(part, (compress(protobuf),))
         etag = digest = hashlib.sha256(protobuf).hexdigest()
     else:
         written, build_id = _write_rendition(profile, rendition, part, budget)

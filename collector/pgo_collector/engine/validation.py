@@ -222,12 +222,14 @@ def _cut(text: str) -> str:
 def packed(content: bytes, limits: Limits) -> bytes | None:
     """Return what to store in place of a body; None if it is stored as it came."""
     if not content.startswith(GZIP_MAGIC):
-        return compress(content)
+        return compress(content, small=True)
     begin = b""
     with suppress(zlib.error):  # which refuses headers that the engine's inflate takes
         begin = zlib.decompressobj(_GZIP_WBITS).decompress(content, len(GZIP_MAGIC))
     # Who gets the blob inflates it once; and only the collector's own combines may have a seal.
-    return compress(inflate(content, limits)) if begin == GZIP_MAGIC or is_sealed(content) else None
+    return (
+        compress(inflate(content, limits), small=True) if begin == GZIP_MAGIC or is_sealed(content) else None
+    )
 
 
 class _TimeIsUp(BaseException):

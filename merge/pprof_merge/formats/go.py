@@ -28,7 +28,7 @@ def go(profile: Profile, budget: Budget = UNBOUNDED) -> bytes:
     """
     protobuf = encode(reduced(profile, budget))
     budget.check(len(protobuf), ADVICE)
-    return compress(protobuf)
+    return compress(protobuf, small=True)
 
 
 def reduced(profile: Profile, budget: Budget = UNBOUNDED) -> Profile:

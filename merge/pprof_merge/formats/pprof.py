@@ -19,4 +19,4 @@ def pprof(profile: Profile, budget: Budget) -> Iterator[bytes]:
     """
     protobuf = encode(profile)
     budget.check(len(protobuf), _ADVICE)
-    yield compress(protobuf, quickly=True)
+    yield compress(protobuf)
