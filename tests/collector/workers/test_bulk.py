@@ -13,7 +13,7 @@ from tests.collector.dask_processes import DaskCluster
 from tests.collector.edits import taken_at
 from tests.collector.serve.test_check import checked
 from tests.collector.visitor import Visitor
-from tests.constants import LEAST_UNREAD
+from tests.constants import LEAST_UNREAD, WARMING_PAUSE
 from tests.server import Server
 
 _COUNT = 80
@@ -43,7 +43,9 @@ def filled(stopped: Server, go_profiles: list[bytes]) -> Server:
 
 
 def use(server: Server, cluster: DaskCluster, **environment: str) -> None:
-    server.environment |= {"PGOF_BULK": cluster.address, LEAST_UNREAD: f"{_BULK}", **environment}
+    """Have a server read on a cluster what a merge finds unread; nothing is read ahead."""
+    of_cluster = {"PGOF_BULK": cluster.address, LEAST_UNREAD: f"{_BULK}", WARMING_PAUSE: "3600"}
+    server.environment |= of_cluster | environment
 
 
 def lose_rows(server: Server) -> None:
