@@ -87,7 +87,7 @@ def test_small_bombs_at_once_cost_no_more(server: Server) -> None:
 
 
 def test_profefe_fault_3_a_merge_does_not_hold_its_inputs(server: Server, many: list[bytes]) -> None:
-    """profefe takes 655 KB for each of these. Workers keep the last 32 MiB of profiles until they are rows."""
+    """profefe takes 655 KB for each of these. Workers keep the last 32 MiB until they are rows."""
 
     def send(profiles: list[bytes]) -> None:
         for profile in profiles:
