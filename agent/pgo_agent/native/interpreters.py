@@ -2,7 +2,7 @@
 
 The interpreter's structures differ between versions. From 3.13 on, it says where their members are
 (`_Py_DebugOffsets`, Include/internal/pycore_runtime.h); for 3.11 and 3.12 there is a table here, of their
-headers. Nothing that is read can be trusted: whoever runs a program chooses what is in its memory.
+headers. What is read there is checked: a program can have anything in its memory.
 """
 
 from __future__ import annotations

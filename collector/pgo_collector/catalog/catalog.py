@@ -27,6 +27,7 @@ from pgo_collector.catalog.rows import (
     BlobTable,
     add_profiles,
     assign_profiles,
+    batches,
     claim_blob,
     delete_blobs,
     drop_empty_series,
@@ -59,8 +60,6 @@ T = TypeVar("T")
 _TRIES = 5
 _PAUSE_SECONDS = 0.1
 _NONE_NEW: Mapping[Owner, int] = MappingProxyType({})
-# Values in one statement; SQLite limits them.
-_BATCH = 500
 # Bytes in .inputs of the first line, and of every other line without its time and labels. See `blobs.blobs`.
 _CHECKSUM_BYTES = 65
 _LINE_BYTES = 66
@@ -151,7 +150,7 @@ class ChangedOwners:
             self._tell = None
 
     def take(self) -> list[Owner]:
-        """Return those that are here, which then aren't any more."""
+        """Return the owners, and forget them."""
         return [self._owners.popitem()[0] for _ in range(len(self._owners))]
 
 
@@ -220,7 +219,7 @@ class Catalog:
     def with_ids(self, ids: Iterable[int]) -> list[Blob]:
         """Return the blobs with these ids."""
         with self.database.reading() as connection:
-            return [blob for batch in _batches(ids) for blob in read_blobs(connection, BLOBS.c.id.in_(batch))]
+            return [blob for batch in batches(ids) for blob in read_blobs(connection, BLOBS.c.id.in_(batch))]
 
     def live_after(self, owner: Owner, id_: int, limit: int) -> list[Blob]:
         """Return the first live blobs of a service and type whose ids are larger than this one, by id."""
@@ -404,7 +403,7 @@ class Catalog:
         """Return the id of the blob that counts each profile; profiles that no blob counts are left out."""
         found: dict[BlobName, int] = {}
         with self.database.reading() as connection:
-            for batch in _batches(names):
+            for batch in batches(names):
                 texts = [(index, *_named(name)) for index, name in enumerate(batch)]
                 wanted = sa.values(*_WANTED, name="wanted").data(texts).cte("wanted")
                 query = (
@@ -461,7 +460,7 @@ class Catalog:
         )
         found: dict[int, list[BlobName]] = {}
         with self.database.reading() as connection:
-            for batch in _batches(ids):
+            for batch in batches(ids):
                 for blob, *named, time_nanos, digest in connection.execute(
                     query.where(PROFILES.c.blob_id.in_(batch))
                 ):
@@ -549,7 +548,7 @@ class Catalog:
         """Return those of these blobs that are live."""
         found: set[BlobName] = set()
         with self.database.reading() as connection:
-            for batch in _batches(names):
+            for batch in batches(names):
                 texts = [(index, *_named(name)) for index, name in enumerate(batch)]
                 wanted = sa.values(*_WANTED, name="wanted").data(texts).cte("wanted")
                 same = (BLOBS.c[column] == wanted.c[column] for column in ("time_nanos", "digest"))
@@ -578,11 +577,6 @@ def _named(name: BlobName) -> tuple[str | int, ...]:
     """Return a profile's values of the columns of `_WANTED` after the number."""
     series, (time_nanos, digest) = name
     return series.service, series.type, series.labels_text, time_nanos, digest
-
-
-def _batches(values: Iterable[T]) -> Iterator[list[T]]:
-    every = list(values)
-    return (every[start : start + _BATCH] for start in range(0, len(every), _BATCH))
 
 
 def _waiting(event: Event) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import starmap
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import sqlalchemy as sa
 
@@ -23,9 +23,11 @@ from pgo_collector.model.series import SHORT_LABELS, BlobName, Identity, Series
 _MARK_BITS = 40
 # The columns that name a profile, in BLOBS and PROFILES.
 _PROFILE = ("series_id", "time_nanos", "digest")
-# The rows that are fetched at a time, and the series that one statement names.
+# The rows that are fetched at a time.
 _PART = 4096
-_MOST_IDS = 500
+# Values in one statement; SQLite limits them.
+_BATCH = 500
+T = TypeVar("T")
 _NONE_KNOWN: Mapping[Series, int] = MappingProxyType({})
 
 
@@ -221,12 +223,17 @@ def read_table(connection: sa.Connection, where: sa.ColumnElement[bool]) -> Blob
         digests += bytes.fromhex("".join(texts))
         combined += bytes([size > 0 for size in inputs])
     named: dict[int, Series] = {}
-    wanted = [*numbers]
-    for begin in range(0, len(wanted), _MOST_IDS):
-        is_wanted = SERIES.c.id.in_(wanted[begin : begin + _MOST_IDS])
-        for id_, *columns in connection.execute(sa.select(SERIES.c.id, *NAMED).where(is_wanted)):
+    for batch in batches(numbers):
+        query = sa.select(SERIES.c.id, *NAMED).where(SERIES.c.id.in_(batch))
+        for id_, *columns in connection.execute(query):
             named[id_] = series_of(*columns)
-    return BlobTable(tuple(named[id_] for id_ in wanted), series, times, bytes(digests), bytes(combined))
+    return BlobTable(tuple(named[id_] for id_ in numbers), series, times, bytes(digests), bytes(combined))
+
+
+def batches(values: Iterable[T]) -> Iterator[list[T]]:
+    """Return values in parts, each few enough for one statement."""
+    every = list(values)
+    return (every[start : start + _BATCH] for start in range(0, len(every), _BATCH))
 
 
 def series_of(service: str, type_: str, labels: str) -> Series:

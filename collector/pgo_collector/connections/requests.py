@@ -54,7 +54,7 @@ class Requests(h11.Connection):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether all requests have ended and no part of another is here: there is nothing to parse."""
+        """Whether there is nothing to parse: all requests have ended, and no other has begun to arrive."""
         return self.their_state is h11.IDLE and not self._receive_buffer and not self.is_paused
 
     @property
