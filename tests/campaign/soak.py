@@ -150,7 +150,7 @@ def known(settings: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in settings.items()
-        if name.removeprefix("PGOF_").lower() in Settings.model_fields
+        if name.removeprefix("PGOF_").lower() in Settings.fields
     }
 
 

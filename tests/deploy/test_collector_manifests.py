@@ -50,7 +50,7 @@ def test_they_belong_together() -> None:
 
 def test_its_settings_are_settings_and_its_probes_are_answered(tmp_path: Path) -> None:
     environment = {variable["name"]: variable["value"] for variable in CONTAINER["env"]}
-    assert {name.removeprefix(PREFIX).lower() for name in environment} <= set(Settings.model_fields)
+    assert {name.removeprefix(PREFIX).lower() for name in environment} <= set(Settings.fields)
     assert environment["PGOF_GRPC_ADDRESS"] == ":4317"
     with speaks_grpc(tmp_path, environment | {"PGOF_GRPC_ADDRESS": "127.0.0.1:0"}) as server:
         for probe in ("startupProbe", "livenessProbe"):

@@ -278,7 +278,7 @@ def test_the_collectors_share_what_the_environment_says_and_keep_nothing() -> No
         assert collector["cap_drop"] == ["ALL"]
         assert [volume for volume in collector["volumes"] if not volume.endswith(":ro")] == ["/data"]
         settings = {key.removeprefix(PREFIX).lower() for key in collector["environment"]}
-        assert settings <= set(Settings.model_fields)
+        assert settings <= set(Settings.fields)
     assert {*services["nginx"]["depends_on"]} == {*names}
     assert [name for name, service in services.items() if "ports" in service] == ["nginx"]
     configured = re.findall(

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pgo_collector.checks import Finding, State
 from pgo_collector.engine.binaries import lacking, lacking_for_llvm
@@ -53,7 +54,7 @@ def _variables(settings: Settings) -> Iterator[Finding]:
     state: State = "fails" if settings.unknown_settings == "refuse" else "warning"
     for name, fix in settings.unknown_variables.items():
         yield Finding("settings", state, f"{name} isn't a setting", fix)
-    yield Finding("settings", "ok", f"{settings.given} of {len(Settings.model_fields)} are set")
+    yield Finding("settings", "ok", f"{settings.given} of {len(Settings.fields)} are set")
 
 
 def _keys(part: str, path: Path) -> Finding:
@@ -116,8 +117,9 @@ def _webhook(settings: Settings) -> Finding:
         secrets = read_secrets(settings.webhook_secret_file)
     except SecretUnusable as error:
         return Finding("webhook", "fails", str(error), "put the secret that the receiver has into the file")
-    where = f"{settings.webhook_url.scheme}://{settings.webhook_url.host}"
-    if settings.webhook_url.scheme == "http":
+    url = urlsplit(settings.webhook_url)
+    where = f"{url.scheme}://{url.hostname}"
+    if url.scheme == "http":
         fix = "use https unless you control the whole network path"
         return Finding("webhook", "warning", f"events go to {where} without encryption", fix)
     return Finding("webhook", "ok", f"events go to {where}, signed with {len(secrets)} secrets")

@@ -17,13 +17,13 @@ def basic_settings() -> str:
 
 def _in_short(name: str) -> str:
     """Return the first sentence of a setting's help."""
-    return f"{Settings.model_fields[name].description}".partition(". ")[0].rstrip(".")
+    return f"{Settings.fields[name].description}".partition(". ")[0].rstrip(".")
 
 
 def list_settings() -> None:
     """Print all settings with their defaults."""
     for name in (*BASIC, *(name for name in SHOWN if name not in BASIC)):
-        field = Settings.model_fields[name]
+        field = Settings.fields[name]
         is_stated = field.default_factory is None and field.default is not None
         default = f" Default: {field.default}" if is_stated else ""
         print(f"{PREFIX}{name.upper()}\n    {field.description}{default}")

@@ -282,7 +282,7 @@ def _endpoint(settings: Settings) -> Endpoint | None:
     """Return the endpoint of events, None if there is no webhook. Raises SecretUnusable."""
     if settings.webhook_url is None:
         return None
-    return Endpoint(str(settings.webhook_url), settings.webhook_secret_file, _WEBHOOK_SECONDS)
+    return Endpoint(settings.webhook_url, settings.webhook_secret_file, _WEBHOOK_SECONDS)
 
 
 def _function_rules(settings: Settings, commits: Commits) -> FunctionRulesFile | NoFunctionRules:

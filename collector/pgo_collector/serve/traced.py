@@ -46,7 +46,7 @@ def open_tracing(settings: Settings, folder: Path, is_trusted: Callable[[int], b
         store = TraceStore(folder / FILE, _KEEP_DAYS, settings.trace_megabytes, is_trusted)
         outlets.append(Outlet("store", store.write, _MOST_WAITING))
     if settings.trace_otlp_url is not None:
-        write = _exporter(str(settings.trace_otlp_url))
+        write = _exporter(settings.trace_otlp_url)
         outlets.append(Outlet("otlp", write, _MOST_WAITING))
     reported = ReportBounds(_MOST_REPORTED_STEPS, _MOST_REPORTED_SECONDS, _WINDOW_SECONDS)
     choice = Choice(_MOST_SPANS, reported, settings.trace_rate)

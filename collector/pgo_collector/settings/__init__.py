@@ -2,7 +2,8 @@
 
 Start with `table`: it has a field for each setting. Several follow another one of their family, as `families`
 says. `settings` has `Settings`, which is the table with the values that are computed from it. `environment`
-reads it, and knows what were settings once. `texts` checks values whose text has a syntax.
+reads it, and knows what were settings once. `fields` says what a field takes, and `texts` checks values whose
+text has a syntax.
 """
 
 from __future__ import annotations

@@ -9,17 +9,14 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from pgo_collector.errors import SettingsInvalid
+from pgo_collector.settings.fields import FieldsInvalid
 from pgo_collector.settings.settings import PREFIX, Settings, own_keys
 
 _FILE = f"{PREFIX}SETTINGS_FILE"
 # What Kubernetes tells each container of its namespace's services: names, and beginnings of values.
 _OF_KUBERNETES = re.compile(r"\w+_SERVICE_(?:HOST|PORT(?:_\w+)?)|\w+_PORT_\d+_[A-Z]+_(?:PROTO|PORT|ADDR)")
 _LINKS = ("tcp://", "udp://", "sctp://")
-# A follower whose master has a bad value has no default; the master's fault says it all.
-_WITHOUT_MASTER = "default_factory_not_called"
 # What holds now in place of settings that there were before the first release.
 _GONE = {
     "bulk_blobs": "the cluster reads 5,000 unread profiles or more",
@@ -65,25 +62,22 @@ def read_settings(*, takes_unknown: bool = False) -> Settings:
     """
     given_names = _given_variables(os.environ)
     variables = {name.upper(): value for name, value in given_names.items()}
-    names = {name: _variable(name) for name in Settings.model_fields}
+    names = {name: _variable(name) for name in Settings.fields}
     given = {name: variables[variable] for name, variable in names.items() if variable in variables}
     try:
-        settings = Settings.model_validate(given)
-    except ValidationError as error:
-        faults = [
-            f"{names[str(fault['loc'][0])]}: {fault['msg']}"
-            for fault in error.errors()
-            if fault["type"] != _WITHOUT_MASTER
-        ]
+        settings = Settings(**given)
+    except FieldsInvalid as error:
+        faults = [f"{names[name]}: {fault}" for name, fault in error.faults.items()]
         raise SettingsInvalid("; ".join(faults)) from None
     # A socket that systemd passes may listen on any address.
     if settings.has_no_keys and "LISTEN_FDS" not in variables:
-        settings = settings.model_copy(update=own_keys(settings.directory))
+        settings = Settings(**given, **own_keys(settings.directory))
     unknown = _unknown_variables(given_names)
     if unknown and settings.unknown_settings == "refuse" and not takes_unknown:
         faults = [f"{name} isn't a setting: {fix}" for name, fix in unknown.items()]
         raise SettingsInvalid("; ".join([*faults, "or set PGOF_UNKNOWN_SETTINGS=warn"]))
-    return settings.read_from(len(given), unknown)
+    settings.given, settings.unknown_variables = len(given), unknown
+    return settings
 
 
 def _given_variables(environment: Mapping[str, str]) -> dict[str, object]:
@@ -108,7 +102,7 @@ def _unknown_variables(environment: Mapping[str, object]) -> dict[str, str]:
 
     A variable that Kubernetes makes for a service called pgof, or pgof-something, doesn't look like one.
     """
-    known = [_variable(name) for name in Settings.model_fields]
+    known = [_variable(name) for name in Settings.fields]
     unknown = {}
     for name in sorted(environment):
         is_kubernetes = _OF_KUBERNETES.fullmatch(name) or str(environment[name]).startswith(_LINKS)

@@ -7,15 +7,12 @@ from its master's.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pydantic import Field
-
 from pgo_collector.resources import memory_bytes
+from pgo_collector.settings.fields import Above, field
 
-# Values of the fields above one in the table, by name.
-Above = Mapping[str, Any]
 # The memory of the server and two workers with nothing stored, in MiB: see docs/capacity.md.
 _IDLE_MEGABYTES = 160
 
@@ -37,8 +34,7 @@ def follows(
     master: str, rule: Callable[[Above], Any], meaning: str, *, default: str = "", **bounds: Any
 ) -> Any:
     """Return the field of a setting that follows a master by a rule; `meaning` is for the master's help."""
-    factory: Callable[[dict[str, Any]], Any] = Follows(master, rule, default)
-    return Field(default_factory=factory, description=meaning, **bounds)
+    return field(meaning, default_factory=Follows(master, rule, default), **bounds)
 
 
 class Family(NamedTuple):
@@ -61,7 +57,7 @@ class Family(NamedTuple):
         return follows(self.master, grown, meaning, default=f"{default:.15g}", le=le, **bounds)
 
 
-def default_workers() -> int:
+def default_workers(_: Above) -> int:
     """Return the number of cores, at least 2, so that a merge doesn't hold up submits."""
     return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 

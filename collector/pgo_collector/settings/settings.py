@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from types import MappingProxyType
 from urllib.parse import unquote
 
 from pprof_merge import Budget, Limits
 from pprof_merge.binary import BinaryLimits
-from pydantic import PrivateAttr
 
 from pgo_collector.model.debuginfod_servers import DebuginfodServer, parse_servers
 from pgo_collector.settings.families import Follows
@@ -30,24 +29,10 @@ def own_keys(directory: Path) -> dict[str, Path]:
 class Settings(Table):
     """The settings of a collector; none of them changes while it runs."""
 
-    # What `read_settings` found: how many settings were given, and what to do about unknown variables.
-    _given: int = PrivateAttr(0)
-    _unknown: Mapping[str, str] = PrivateAttr(default_factory=dict)
-
-    def read_from(self, given: int, unknown: Mapping[str, str]) -> Self:
-        """Return these settings with what there was to be read."""
-        self._given, self._unknown = given, unknown
-        return self
-
-    @property
-    def given(self) -> int:
-        """The number of settings that the environment and the settings file had."""
-        return self._given
-
-    @property
-    def unknown_variables(self) -> Mapping[str, str]:
-        """The variables that look like settings and are none, each with what to do about it."""
-        return self._unknown
+    # How many settings the environment and the settings file had, and the variables that look like settings
+    # and are none, each with what to do about it.
+    given: int = 0
+    unknown_variables: Mapping[str, str] = MappingProxyType({})
 
     @property
     def makes_keys(self) -> bool:
@@ -58,7 +43,7 @@ class Settings(Table):
     @property
     def has_no_keys(self) -> bool:
         """True if no setting names a keys file, there is no /secret, and only this machine connects."""
-        is_named = not self.model_fields_set.isdisjoint(own_keys(self.directory))
+        is_named = not self.given_names.isdisjoint(own_keys(self.directory))
         return self._is_of_this_machine and not is_named and not SECRETS.exists()
 
     @property
@@ -157,19 +142,19 @@ BASIC = (
 
 def _masters() -> dict[str, str]:
     """Return the master of each setting that follows one."""
-    factories = {name: field.default_factory for name, field in Settings.model_fields.items()}
+    factories = {name: each.default_factory for name, each in Settings.fields.items()}
     return {name: factory.master for name, factory in factories.items() if isinstance(factory, Follows)}
 
 
 MASTERS = _masters()
 # The settings that people see; all others follow one of these, in whose help they are.
-SHOWN = tuple(name for name in Settings.model_fields if name not in MASTERS)
+SHOWN = tuple(name for name in Settings.fields if name not in MASTERS)
 
 
 def followers_of(master: str) -> list[str]:
     """Return a line about each setting that follows this one: its variable, its default and its meaning."""
     lines = []
-    for name, field in Settings.model_fields.items():
+    for name, field in Settings.fields.items():
         factory = field.default_factory
         if isinstance(factory, Follows) and factory.master == master:
             default = f" ({factory.default})" if factory.default else ""

@@ -10,11 +10,8 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl
-
 from pgo_collector.model.series import SERVICE_PATTERN
 from pgo_collector.settings.families import (
-    Above,
     Family,
     body_memory_bytes,
     default_workers,
@@ -24,8 +21,10 @@ from pgo_collector.settings.families import (
     rows_megabytes,
     worker_megabytes,
 )
+from pgo_collector.settings.fields import Above, FieldTable, field
 from pgo_collector.settings.texts import (
     OWN_WORKERS,
+    URL,
     Address,
     Bulk,
     CaptureTargets,
@@ -56,35 +55,27 @@ def _is_open(above: Above) -> bool:
     return bool(above["open_apis"])
 
 
-class Table(BaseModel):
+class Table(FieldTable):
     """The table. A setting's environment variable is `PGOF_` and its name in upper case."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        hide_input_in_errors=True,
-        validate_default=True,
-        defer_build=True,  # nobody validates by this class, but by `Settings`
-    )
-
-    bind_address: Address = Field(
+    bind_address: Address = field(
         default="127.0.0.1:8080",
         description=(
             "The address to listen on: host:port, or :port for every interface. Port 0 picks a free one."
         ),
     )
-    settings_file: Path | None = Field(
+    settings_file: Path | None = field(
         default=None,
         description=(
             "A file of settings, in TOML: their names in lower case and without PGOF_, such as"
             " `keep_days = 90`. Variables of the environment count for more. It is read at the start."
         ),
     )
-    directory: Path = Field(
+    directory: Path = field(
         default=Path("./profiles"),
         description="The data folder. It is created if missing. Only one server at a time can use it.",
     )
-    storage: StorageURL = Field(
+    storage: StorageURL = field(
         default="",
         description=(
             "Where the blobs, releases, uploaded programs and start lines are: s3://bucket/prefix,"
@@ -92,7 +83,7 @@ class Table(BaseModel):
             " collectors with the same PGOF_CATALOG can use a prefix."
         ),
     )
-    storage_seconds: float = Field(
+    storage_seconds: float = field(
         default=_STORAGE_SECONDS.default,
         ge=0.1,
         le=300,
@@ -107,16 +98,15 @@ class Table(BaseModel):
     catalog_statement_seconds: float = _STORAGE_SECONDS.follower(
         60.0, "seconds that one statement in PostgreSQL may take", ge=1, le=86_400
     )
-    catalog: CatalogURL = Field(
+    catalog: CatalogURL = field(
         default="",
-        repr=False,
         description=(
             "The database of the catalog: empty for SQLite in the data folder, or a URL of PostgreSQL, such"
             " as postgresql://user@host/database. Needs the extra `postgresql` of the package. Several"
             " collectors can use it if their blobs are in the same PGOF_STORAGE; else only one."
         ),
     )
-    catalog_connections: int = Field(
+    catalog_connections: int = field(
         default=8,
         gt=0,
         le=1000,
@@ -125,7 +115,7 @@ class Table(BaseModel):
             " number, a request waits for one to be free."
         ),
     )
-    submit_auth_keys_file: Path = Field(
+    submit_auth_keys_file: Path = field(
         default=SECRETS / SUBMIT_KEYS,
         description=(
             "The file of keys that may submit, one per line. It is read again when it changes. If no setting"
@@ -133,19 +123,19 @@ class Table(BaseModel):
             " machine only, `serve` makes keys in the data folder."
         ),
     )
-    merge_auth_keys_file: Path = Field(
+    merge_auth_keys_file: Path = field(
         default=SECRETS / MERGE_KEYS,
         description=(
             "The file of keys that may read, merge and combine, one per line. It is read again when"
             " it changes. `serve` may make it, like that of PGOF_SUBMIT_AUTH_KEYS_FILE."
         ),
     )
-    default_service: str = Field(
+    default_service: str = field(
         default="default",
-        pattern=rf"^{SERVICE_PATTERN}$",
+        pattern=SERVICE_PATTERN,
         description="The service for requests that name none, unless their key is for just one.",
     )
-    open_apis: bool = Field(
+    open_apis: bool = field(
         default=False,
         description=(
             "Whether the APIs whose clients may have no key to send accept requests without one: profefe's,"
@@ -155,38 +145,38 @@ class Table(BaseModel):
     profefe_open: bool = follows("open_apis", _is_open, "profefe's API, /api/0", default="False")
     datadog_open: bool = follows("open_apis", _is_open, "uploads of Datadog's tracers", default="False")
     autopgo_open: bool = follows("open_apis", _is_open, "autopgo's API, /api/profile", default="False")
-    metrics_auth_keys_file: Path | None = Field(
+    metrics_auth_keys_file: Path | None = field(
         default=None,
         description=(
             "The file of keys that may scrape /metrics, one per line. It is read again when it changes."
         ),
     )
-    metrics_open: bool = Field(
+    metrics_open: bool = field(
         default=False,
         description="Whether /metrics accepts requests without a key. Only for trusted networks.",
     )
-    function_metrics_file: Path | None = Field(
+    function_metrics_file: Path | None = field(
         default=None,
         description=(
             "The file of rules, in TOML, that say which functions' seconds and shares are metrics. It is read"
             " again when it changes."
         ),
     )
-    root_path: RootPath = Field(
+    root_path: RootPath = field(
         default="",
         description=(
             "The path below which a proxy serves the collector, such as /pgo: links, redirects and cookies"
             " begin with it. It doesn't matter whether the proxy removes it from the paths of requests."
         ),
     )
-    trusted_proxies: TrustedProxies = Field(
+    trusted_proxies: TrustedProxies = field(
         default="",
         description=(
             "The addresses and networks of proxies, comma-separated, whose header X-Forwarded-Prefix takes"
             " the place of PGOF_ROOT_PATH. From others the header is ignored."
         ),
     )
-    session_secret_file: Path | None = Field(
+    session_secret_file: Path | None = field(
         default=None,
         description=(
             "The file with the secret, of 32 bytes or more, that signs sessions of the pages. Several"
@@ -194,14 +184,14 @@ class Table(BaseModel):
             " own, in the data folder."
         ),
     )
-    sign_in_attempts: float = Field(
+    sign_in_attempts: float = field(
         default=10,
         gt=0,
         description=(
             "How many wrong keys an address may try at `/ui` before it has to wait; inf for any number."
         ),
     )
-    source_links: SourceRules = Field(
+    source_links: SourceRules = field(
         default="",
         description=(
             "Where the source of modules is shown, for links from the lines of a function: rules MODULE=URL,"
@@ -209,32 +199,32 @@ class Table(BaseModel):
             " opens none of them."
         ),
     )
-    capture_targets: CaptureTargets = Field(
+    capture_targets: CaptureTargets = field(
         default="",
         description=(
             "Where the pages can take a profile now: rules SERVICE=URL or SERVICE/TYPE=URL, separated by"
             " blanks. Anyone who may see a service can have the collector ask its URLs, and no others."
         ),
     )
-    capture_ca_file: Path | None = Field(
+    capture_ca_file: Path | None = field(
         default=None,
         description=(
             "The authorities, in PEM, that certify the targets of PGOF_CAPTURE_TARGETS. Without it, the"
             " public authorities count."
         ),
     )
-    capture_keys_file: Path | None = Field(
+    capture_keys_file: Path | None = field(
         default=None,
         description=(
             "The file of keys for PGOF_CAPTURE_TARGETS: on each line the host and port of a target, and the"
             " key that is sent to it as `Authorization: Bearer KEY`. It is read for each profile."
         ),
     )
-    rules_dir: Path = Field(
+    rules_dir: Path = field(
         default=Path("./rules"),
         description="The folder of rules files, named `<service>.rules`.",
     )
-    release_overlap: float = Field(
+    release_overlap: float = field(
         default=0.85,
         ge=0,
         le=1,
@@ -242,12 +232,12 @@ class Table(BaseModel):
             "Replace the release when its overlap with the merge falls below this, from 0 to 1; 0 for never."
         ),
     )
-    release_days: float = Field(
+    release_days: float = field(
         default=30,
         ge=0,
         description="Replace the release when it is older than this, in days; inf for never.",
     )
-    releases_kept: int = Field(
+    releases_kept: int = field(
         default=int(_RELEASES_KEPT.default),
         gt=0,
         description="How many of the newest releases to keep. The current one is always kept.",
@@ -255,7 +245,7 @@ class Table(BaseModel):
     merges_kept: int = _RELEASES_KEPT.follower(
         500, "finished merges to keep on disk, of which each format and weighting counts", gt=0, le=_MOST
     )
-    max_inflated_bytes: int = Field(
+    max_inflated_bytes: int = field(
         default=int(_INFLATED_BYTES.default),
         gt=0,
         le=_MOST,
@@ -281,7 +271,7 @@ class Table(BaseModel):
     min_free_megabytes: float = _INFLATED_BYTES.follower(
         64.0, "MiB that the data folder's disk must have free for /readyz to pass", ge=0, le=inf
     )
-    otlp_labels: str = Field(
+    otlp_labels: str = field(
         default=(
             "service.version,service.instance.id,service.namespace,deployment.environment*,k8s.*.name,"
             "host.name,cloud.region,cloud.availability_zone,process.executable.name,job,instance"
@@ -291,14 +281,14 @@ class Table(BaseModel):
             " comma-separated; * stands for any text. Each combination of values is a series of its own."
         ),
     )
-    otlp_sample_labels: str = Field(
+    otlp_sample_labels: str = field(
         default="thread.name,process.context.label.*",
         description=(
             "The attributes of OTLP's samples that become labels of samples, comma-separated; * stands for"
             " any text. Samples that differ in no label are added up."
         ),
     )
-    binary_bytes: int = Field(
+    binary_bytes: int = field(
         default=int(_BINARY_BYTES.default),
         gt=0,
         le=_MOST,
@@ -322,7 +312,7 @@ class Table(BaseModel):
     incoming_megabytes: float = _BINARY_BYTES.follower(
         1024.0, "MiB of disk for all bodies that are arriving", gt=0, le=inf
     )
-    binaries_kept: int = Field(
+    binaries_kept: int = field(
         default=50,
         ge=0,
         le=10_000,
@@ -332,26 +322,26 @@ class Table(BaseModel):
             " the format llvm, llvm-symbolizer, too."
         ),
     )
-    binary_days: float = Field(
+    binary_days: float = field(
         default=inf,
         gt=0,
         description="Delete a program when its last upload is older than this, in days; inf for never.",
     )
-    debuginfod_urls: DebuginfodURLs = Field(
+    debuginfod_urls: DebuginfodURLs = field(
         default="",
         description=(
             "The URLs of debuginfod servers, separated by blanks, that are asked in this order for programs"
             " whose functions have no names in profiles. They learn build ids. Empty for none."
         ),
     )
-    grpc_address: OptionalAddress = Field(
+    grpc_address: OptionalAddress = field(
         default="",
         description=(
             "The address to listen on for OTLP and Parca over gRPC, such as 127.0.0.1:4317: host:port, or"
             " :port for every interface. Port 0 picks a free one. Empty for none."
         ),
     )
-    workers: int = Field(
+    workers: int = field(
         default_factory=default_workers,
         gt=0,
         description=(
@@ -359,7 +349,7 @@ class Table(BaseModel):
             " cores, at least 2."
         ),
     )
-    memory_megabytes: int | None = Field(
+    memory_megabytes: int | None = field(
         default=None,
         ge=64,
         le=1 << 30,
@@ -400,7 +390,7 @@ class Table(BaseModel):
         gt=0,
         le=_MOST,
     )
-    max_output_bytes: int = Field(
+    max_output_bytes: int = field(
         default_factory=max_output_bytes,
         gt=0,
         le=_MOST,
@@ -411,7 +401,7 @@ class Table(BaseModel):
             " what PGOF_MEMORY_MEGABYTES leaves for a worker's task if that is less."
         ),
     )
-    task_seconds: float = Field(
+    task_seconds: float = field(
         default=_TASK_SECONDS.default,
         gt=0,
         le=86_400,
@@ -429,7 +419,7 @@ class Table(BaseModel):
     pattern_seconds: float = _TASK_SECONDS.follower(
         5.0, "CPU seconds of a request's patterns for the names in one service's profiles", gt=0, le=86_400
     )
-    bulk: Bulk = Field(
+    bulk: Bulk = field(
         default=OWN_WORKERS,
         description=(
             "What reads very many profiles at once: `workers`, for the workers of this server, or the"
@@ -437,7 +427,7 @@ class Table(BaseModel):
             " own settings for TLS. Needs the extra `dask` of the package."
         ),
     )
-    rollup_days: float = Field(
+    rollup_days: float = field(
         default=inf,
         gt=0,
         description=(
@@ -445,28 +435,28 @@ class Table(BaseModel):
             " inf for never."
         ),
     )
-    rollup_labels: str = Field(
+    rollup_labels: str = field(
         default="*", description="The labels that roll-ups keep, comma-separated; * for all."
     )
-    keep_days: float = Field(
+    keep_days: float = field(
         default=inf,
         gt=0,
         description="Delete single profiles that are older than this, in days; inf for never.",
     )
-    keep_megabytes: float = Field(
+    keep_megabytes: float = field(
         default=inf,
         gt=0,
         description=(
             "Delete the oldest single profiles while all of them take more than this, in MiB; inf for never."
         ),
     )
-    keep_combined_days: float = Field(
+    keep_combined_days: float = field(
         default=inf, gt=0, description="Like `PGOF_KEEP_DAYS`, for combined and rolled-up profiles."
     )
-    keep_combined_megabytes: float = Field(
+    keep_combined_megabytes: float = field(
         default=inf, gt=0, description="Like `PGOF_KEEP_MEGABYTES`, for combined and rolled-up profiles."
     )
-    retention_share: float = Field(
+    retention_share: float = field(
         default=0.25,
         gt=0,
         le=1,
@@ -476,7 +466,7 @@ class Table(BaseModel):
             " any number."
         ),
     )
-    upkeep_seconds: float = Field(
+    upkeep_seconds: float = field(
         default=_UPKEEP_SECONDS.default,
         gt=0,
         description="The pause between two runs of retention and roll-ups, in seconds.",
@@ -490,25 +480,25 @@ class Table(BaseModel):
     release_check_seconds: float = _UPKEEP_SECONDS.follower(
         60.0, "seconds between two comparisons of a release with the merge, at least", ge=0, le=inf
     )
-    quota_profiles: float = Field(
+    quota_profiles: float = field(
         default=inf,
         gt=0,
         description="How many profiles of one service to accept per day (UTC); inf for any number.",
     )
-    quota_megabytes: float = Field(
+    quota_megabytes: float = field(
         default=inf, gt=0, description="How much one service may store, in MiB; inf for any amount."
     )
-    webhook_url: HttpUrl | None = Field(
+    webhook_url: URL | None = field(
         default=None,
         description="The URL to post an event to for each stored profile. Without it there are no events.",
     )
-    webhook_secret_file: Path = Field(
+    webhook_secret_file: Path = field(
         default=Path("/secret/webhook_secret"),
         description=(
             "The file of secrets that sign events: `whsec_…`, one per line. It is read at each attempt."
         ),
     )
-    max_connections: int = Field(
+    max_connections: int = field(
         default=int(_CONNECTIONS.default),
         gt=0,
         le=_MOST,
@@ -523,7 +513,7 @@ class Table(BaseModel):
         16, "calls of gRPC at once, of which half may be uploads of programs", gt=0, le=10_000
     )
     live_streams: int = _CONNECTIONS.follower(100, "open pages that are told of new profiles", ge=0, le=_MOST)
-    max_connections_per_address: float = Field(
+    max_connections_per_address: float = field(
         default=inf,
         gt=0,
         description=(
@@ -532,7 +522,7 @@ class Table(BaseModel):
             " one address."
         ),
     )
-    body_timeout: float = Field(
+    body_timeout: float = field(
         default=_BODY_TIMEOUT.default,
         gt=0,
         description=("How long a request body may take to arrive, in seconds. Beyond it, the answer is 408."),
@@ -549,20 +539,20 @@ class Table(BaseModel):
     capture_seconds: float = _BODY_TIMEOUT.follower(
         60.0, "seconds that a target of PGOF_CAPTURE_TARGETS may take for a profile", gt=0, le=3600
     )
-    trace_keys_file: Path | None = Field(
+    trace_keys_file: Path | None = field(
         default=None,
         description=(
             "The file of keys whose holders may have their requests traced, one per line. It is read again"
             " when it changes. Without it, no signature is accepted."
         ),
     )
-    trace_rate: float = Field(
+    trace_rate: float = field(
         default=0,
         ge=0,
         le=1,
         description="The share of other requests to trace, drawn at random, from 0 to 1.",
     )
-    trace_megabytes: float = Field(
+    trace_megabytes: float = field(
         default=64,
         ge=0,
         description=(
@@ -570,21 +560,21 @@ class Table(BaseModel):
             " data folder at all."
         ),
     )
-    trace_otlp_url: HttpUrl | None = Field(
+    trace_otlp_url: URL | None = field(
         default=None,
         description=(
             "Where to send traces, too: a URL that takes OTLP over HTTP, such as"
             " http://127.0.0.1:4318/v1/traces. Needs the extra `tracing` of the package."
         ),
     )
-    unknown_settings: Literal["refuse", "warn"] = Field(
+    unknown_settings: Literal["refuse", "warn"] = field(
         default="refuse",
         description=(
             "What an environment variable does that begins with PGOF_ and is no setting, such as a misspelled"
             " one: refuse, so that no command runs, or warn, such as for going back to an older version."
         ),
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
+    log_level: Literal["debug", "info", "warning", "error"] = field(
         default="info",
         description=(
             "The lowest level to log: debug, info, warning or error. Each request is logged at info."

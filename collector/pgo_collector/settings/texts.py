@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated, Any
-
-from pydantic import AfterValidator
+from urllib.parse import urlsplit
 
 from pgo_collector.model.capture_targets import parse_targets
 from pgo_collector.model.debuginfod_servers import parse_servers
@@ -19,6 +18,8 @@ from pgo_collector.model.source_links import SourceLinks
 OWN_WORKERS = "workers"
 # A prefix has no empty parts, and none that are dots.
 _STORAGE = re.compile(r"(?:s3|gs|az)://[a-z0-9][a-z0-9._-]{1,62}(?:/(?!\.{1,2}(?:/|$))[\w.=-]+)*/?", re.ASCII)
+# Blanks and control characters, which no URL has.
+_BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 # The scheme of a Dask scheduler in these settings, and in Dask's own addresses.
 _DASK_SCHEMES = {"dask": "tcp", "dask+tls": "tls"}
 
@@ -53,14 +54,14 @@ def dask_address(text: str) -> str:
     return f"{_DASK_SCHEMES[scheme]}://{address}"
 
 
-def _checked(parse: Callable[[str], Any]) -> AfterValidator:
+def _checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
     """Return the check that a text can be parsed; the text stays as it is."""
 
     def check(text: str) -> str:
         parse(text)
         return text
 
-    return AfterValidator(check)
+    return check
 
 
 def _parse_bulk(text: str) -> None:
@@ -71,6 +72,13 @@ def _parse_bulk(text: str) -> None:
 def _parse_optional_address(text: str) -> None:
     if text:
         split_address(text)
+
+
+def _parse_url(text: str) -> None:
+    parts = urlsplit(text)
+    _ = parts.port  # raises ValueError if there can't be such a port
+    if parts.scheme not in {"http", "https"} or not parts.hostname or _BLANK.search(text):
+        raise ValueError("must be a URL that begins with http:// or https://")
 
 
 def _parse_catalog(url: str) -> None:
@@ -89,7 +97,8 @@ Bulk = Annotated[str, _checked(_parse_bulk)]
 CaptureTargets = Annotated[str, _checked(parse_targets)]
 CatalogURL = Annotated[str, _checked(_parse_catalog)]
 DebuginfodURLs = Annotated[str, _checked(parse_servers)]
-RootPath = Annotated[str, AfterValidator(parse_root_path)]
+RootPath = Annotated[str, parse_root_path]
 SourceRules = Annotated[str, _checked(SourceLinks)]
 StorageURL = Annotated[str, _checked(_parse_storage)]
 TrustedProxies = Annotated[str, _checked(parse_proxies)]
+URL = Annotated[str, _checked(_parse_url)]

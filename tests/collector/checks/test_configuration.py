@@ -10,7 +10,7 @@ import pytest
 from pgo_collector.checks import Finding
 from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.settings import Settings
-from pydantic import ValidationError
+from pgo_collector.settings.fields import FieldsInvalid
 
 pytestmark = pytest.mark.any_store
 
@@ -97,6 +97,6 @@ def test_servers_of_debuginfod_are_named_without_passwords(monkeypatch: pytest.M
     assert (off.state, "PGOF_BINARIES_KEPT is 0" in off.detail) == ("warning", True)
     monkeypatch.setitem(sys.modules, "symbolic", None)  # as if it were looked for in vain
     assert "pip install" in found("debuginfod", debuginfod_urls=urls).fix
-    with pytest.raises(ValidationError) as raised:
+    with pytest.raises(FieldsInvalid) as raised:
         found("debuginfod", debuginfod_urls="ftp://me:secret@one.example")
     assert "secret" not in str(raised.value)

@@ -62,7 +62,7 @@ async def fetches(
         here.tasks,
         here.binaries,
         Locks(leases or NoLeases()),
-        Settings.model_validate({"debuginfod_urls": urls, **settings}),
+        Settings(debuginfod_urls=urls, **settings),
         observe=outcomes.append,
     )
     running = asyncio.create_task(task.run())

@@ -27,7 +27,6 @@ from pgo_collector.submits.opened_files import BASE, FILE, MOST_OF_SESSION, open
 from pgo_collector.ui.sessions import SessionTokens
 from pgo_collector.upkeep.clock import TrustedClock
 from pgo_collector.upkeep.upkeep import Upkeep
-from pydantic import HttpUrl
 from structlog.testing import capture_logs
 
 from tests.faults.stacks import profile_of, tally
@@ -93,9 +92,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
     secret_file = tmp_path / "secret"
     secret_file.write_text(f"whsec_{'A' * 32}\n")
     receiver = Receiver()
-    settings = Settings(
-        directory=tmp_path / "data", workers=1, metrics_open=True, webhook_url=HttpUrl(receiver.url)
-    )
+    settings = Settings(directory=tmp_path / "data", workers=1, metrics_open=True, webhook_url=receiver.url)
     keys = KeyFile(key_file)
 
     async def serve(folder: DataFolder) -> None:

@@ -85,12 +85,11 @@ def test_a_machine_decides_on_the_memory_within_bounds(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("name", _NUMBERS)
 @given(times=st.integers(2, 100))
 def test_a_follower_grows_with_its_master(name: str, times: int) -> None:
-    before, field = Settings(), Settings.model_fields[name]
+    before, field = Settings(), Settings.fields[name]
     master = MASTERS[name]
-    (most,) = [bound.le for bound in field.metadata if hasattr(bound, "le")]
     raised = getattr(before, master) * times
-    top = min([inf, *(bound.le for bound in Settings.model_fields[master].metadata if hasattr(bound, "le"))])
-    after = Settings.model_validate({master: min(raised, top)})
+    most, top = (inf if each.le is None else each.le for each in (field, Settings.fields[master]))
+    after = Settings(**{master: min(raised, top)})
     factor = getattr(after, master) / getattr(before, master)
     assert getattr(after, name) == pytest.approx(min(getattr(before, name) * factor, most))
     assert getattr(after, name) > getattr(before, name)
@@ -109,7 +108,7 @@ def test_what_is_kept_and_done_in_memory_follows_the_memory_that_is_set(small: i
 @pytest.mark.parametrize("name", _NUMBERS)
 def test_a_lowered_master_leaves_its_followers_alone(name: str) -> None:
     before = Settings()
-    after = Settings.model_validate({MASTERS[name]: max(getattr(before, MASTERS[name]) / 2, 1) // 1})
+    after = Settings(**{MASTERS[name]: max(getattr(before, MASTERS[name]) / 2, 1) // 1})
     assert getattr(after, name) == getattr(before, name)
 
 
@@ -164,4 +163,4 @@ def test_a_message_that_names_a_follower_names_its_master() -> None:
     ]
     assert silent == []
     named = {name.lower() for text in messages() for name in names.findall(text)}
-    assert named - {name.lower() for name in Settings.model_fields} <= {"", "keep_"}
+    assert named - {name.lower() for name in Settings.fields} <= {"", "keep_"}

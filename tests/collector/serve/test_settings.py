@@ -11,8 +11,8 @@ from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.command.cli import main
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.settings import BASIC, MASTERS, SHOWN, Settings, read_settings, split_address
+from pgo_collector.settings.fields import FieldsInvalid
 from pprof_merge import ENGINE
-from pydantic import HttpUrl, ValidationError
 
 from tests.server import Server
 
@@ -86,16 +86,16 @@ TEXTS = {
     "settings_file": Path(os.devnull),
     "source_links": "main=https://example.org/{version}/{path}#L{line}",
     "storage": "s3://bucket/a/prefix",
-    "trace_otlp_url": HttpUrl("http://127.0.0.1:4318/v1/traces"),
+    "trace_otlp_url": "http://127.0.0.1:4318/v1/traces",
     "trusted_proxies": "10.0.0.0/8, ::1",
     "unknown_settings": "warn",
-    "webhook_url": HttpUrl("https://example.org/events"),
+    "webhook_url": "https://example.org/events",
 }
 
 
 def another(name: str) -> object:
     """Return a value of a setting that isn't its default."""
-    default, kind = getattr(Settings(), name), Settings.model_fields[name].annotation
+    default, kind = getattr(Settings(), name), Settings.fields[name].type
     if name in TEXTS:
         return TEXTS[name]
     if kind is bool:
@@ -108,8 +108,8 @@ def another(name: str) -> object:
 
 def is_taken(name: str, value: object) -> bool:
     try:
-        Settings.model_validate({name: value})
-    except ValidationError:
+        Settings(**{name: value})
+    except FieldsInvalid:
         return False
     return True
 
@@ -148,20 +148,20 @@ def test_what_kubernetes_says_of_a_service_called_pgof_is_no_setting(monkeypatch
         "PGOF_PORT_8080_TCP_ADDR": "10.0.0.1",
         "PGOF_AT_HOME_SERVICE_HOST": "10.0.0.2",
     }
-    before = read_settings()
     for name, value in said.items():
         monkeypatch.setenv(name, value)
-    assert read_settings() == before
+    assert not read_settings().unknown_variables
 
 
 def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {name: another(name) for name in Settings.model_fields}
+    values = {name: another(name) for name in Settings.fields}
     for name, value in values.items():
         monkeypatch.setenv(f"PGOF_{name.upper()}", str(value))
-    assert read_settings().model_dump() == values
-    assert not values.items() & Settings().model_dump().items()
+    read = read_settings()
+    assert {name: getattr(read, name) for name in values} == values
+    assert not [name for name, value in values.items() if getattr(Settings(), name) == value]
     assert read_settings().labels_of_rollups == {"version", "a,b"}
-    assert all(field.description for field in Settings.model_fields.values())
+    assert all(field.description for field in Settings.fields.values())
 
 
 @pytest.mark.parametrize(
@@ -212,6 +212,57 @@ def test_a_bad_value_is_refused_by_the_name_of_its_variable(
     monkeypatch.setenv(f"PGOF_{name}", value)
     with pytest.raises(SettingsInvalid, match=f"PGOF_{name}: "):
         read_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "taken"),
+    [
+        *(("metrics_open", value, True) for value in (True, 1, "1", "on", "True", "YES")),
+        *(("metrics_open", value, False) for value in (False, 0, "0", "off", "f", "No")),
+        *(("workers", value, 5) for value in (5, 5.0, "5", " 5 ", "+5", "5.0")),
+        *(("keep_days", value, 2.5) for value in (2.5, "2.5", "25e-1")),
+        *(("keep_days", value, math.inf) for value in (math.inf, "inf", "Infinity")),
+        ("keep_days", 7, 7.0),
+        ("memory_megabytes", "64", 64),
+        ("trace_keys_file", "/keys", Path("/keys")),
+        ("root_path", "/pgo/", "/pgo"),
+        ("webhook_url", "HTTPS://example.org", "HTTPS://example.org"),
+    ],
+)
+def test_a_setting_takes_what_the_environment_and_a_file_can_say(
+    name: str, value: object, taken: object
+) -> None:
+    found = getattr(Settings(**{name: value}), name)
+    assert found == taken
+    assert type(found) is type(taken)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        *(("metrics_open", value, "must be true or false") for value in ("", "maybe", 2, None)),
+        *(("workers", value, "must be a number") for value in ("", "many", True, None, "0x5")),
+        *(("workers", value, "must be a whole number") for value in (5.5, "5.5", "inf")),
+        *(("keep_days", value, "must be a number") for value in ("", "long", False, "9" * 5000 + "x")),
+        *(("keep_days", value, "must be greater than 0") for value in (0, "-1", "nan")),
+        ("memory_megabytes", 63, "must be 64 or more"),
+        ("memory_megabytes", "9" * 400, "must be 1073741824 or less"),
+        ("trace_rate", "nan", "must be 0 or more"),
+        ("directory", 5, "must be a text"),
+        ("default_service", "shop\n", "must match "),
+        ("log_level", "INFO", "must be debug, info, warning or error"),
+        *(
+            ("webhook_url", value, "must be a URL that begins with http:// or https://")
+            for value in ("", "example.org", "ftp://example.org", "http://", "http://a b/", "https://a/\n")
+        ),
+        ("webhook_url", "http://a:65536", "Port out of range"),
+        ("nothing", 1, "isn't a field"),
+    ],
+)
+def test_a_setting_says_what_it_must_be(name: str, value: object, fault: str) -> None:
+    with pytest.raises(FieldsInvalid, match=re.escape(fault)) as raised:
+        Settings(**{name: value})
+    assert raised.value.faults.keys() == {name}
 
 
 def test_a_bad_value_ends_the_process_with_a_message(stopped: Server) -> None:
@@ -290,9 +341,9 @@ merge_auth_keys_file = "/keys/mérge"
     ("text", "message"),
     [
         (b"keep_day = 5", "did you mean PGOF_KEEP_DAYS?"),
-        (b"keep_days = -1", "PGOF_KEEP_DAYS: Input should be greater than 0"),
-        (b"bind_address = 8080", "PGOF_BIND_ADDRESS: Input should be a valid string"),
-        (b"[keep_days]\nx = 1", "PGOF_KEEP_DAYS: Input should be a valid number"),
+        (b"keep_days = -1", "PGOF_KEEP_DAYS: must be greater than 0"),
+        (b"bind_address = 8080", "PGOF_BIND_ADDRESS: must be a text"),
+        (b"[keep_days]\nx = 1", "PGOF_KEEP_DAYS: must be a number"),
         (b"keep_days: 5", "isn't TOML: "),
         (b"keep_days = 5\xff", "isn't TOML: "),
         (None, "No such file or directory"),
@@ -316,5 +367,5 @@ def test_what_was_read_is_checked_though_the_file_is_gone(settings_file: Path) -
     settings = read_settings()
     settings_file.unlink()
     found = [(each.state, each.detail) for each in check_configuration(settings) if each.part == "settings"]
-    set_ones = f"3 of {len(Settings.model_fields)} are set"
+    set_ones = f"3 of {len(Settings.fields)} are set"
     assert found == [("warning", "PGOF_KEEP_DAY isn't a setting"), ("ok", set_ones)]

@@ -32,7 +32,7 @@ _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 def with_settings(schema: str) -> str:
     """Return the schema of the chart's values with the names of all settings that the chart takes."""
     made = json.loads(schema)
-    names = sorted(f"{PREFIX}{name.upper()}" for name in Settings.model_fields.keys() - _SET_BY_THE_CHART)
+    names = sorted(f"{PREFIX}{name.upper()}" for name in Settings.fields.keys() - _SET_BY_THE_CHART)
     made["properties"]["settings"]["propertyNames"]["enum"] = names
     return _written(made)
 

@@ -44,7 +44,7 @@ def _table(names: Iterable[str]) -> str:
             _meaning(name),
         ]
         for name in names
-        for field in (Settings.model_fields[name],)
+        for field in (Settings.fields[name],)
     )
     return table(["variable", "default", "meaning"], rows)
 
@@ -52,7 +52,7 @@ def _table(names: Iterable[str]) -> str:
 def _meaning(name: str) -> str:
     """Return what a setting does, and what follows it."""
     followers = "; ".join(followers_of(name))
-    return f"{Settings.model_fields[name].description}" + (f" Sets too: {followers}." if followers else "")
+    return f"{Settings.fields[name].description}" + (f" Sets too: {followers}." if followers else "")
 
 
 def _shown(default: object) -> object:
