@@ -20,6 +20,7 @@ from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_agent.serve import CaptureLock, CaptureRoutes, LatencyRoutes
 from pgo_agent.serve import create_app as create_agent_app
 from pgo_collector.http.openapi import schema_of
+from pgo_collector.queries import answers
 from pgo_collector.settings import Settings
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route

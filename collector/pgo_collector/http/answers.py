@@ -6,12 +6,11 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
 from aiofiles.threadpool import wrap
 from pprof_merge import Budget
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -21,6 +20,9 @@ from pgo_collector.http.auth import context_of
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.model.facts import NAMED_LEFT_OUT, LeftOut
 from pgo_collector.model.selection import Coarse
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 COARSE_HEADER = "PGO-Coarse"
 LEFT_OUT_HEADER = "PGO-Left-Out"

@@ -31,13 +31,16 @@ Decorator = Callable[[Endpoint], Endpoint]
 
 
 class Description(TypedDict, total=False):
-    """The entry of a route in the API's document; see FastAPI's `APIRoute`."""
+    """The entry of a route in the API's document; see FastAPI's `APIRoute`.
+
+    `response_model` is the name of a model in `queries.answers`, whose docstring describes the response.
+    """
 
     summary: str
     status_code: int
     response_class: type[Response]
     response_description: str
-    response_model: Any
+    response_model: str
     responses: dict[int | str, dict[str, Any]]
     openapi_extra: dict[str, Any]
     include_in_schema: bool

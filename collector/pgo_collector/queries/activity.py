@@ -14,7 +14,7 @@ from pgo_collector.catalog.summaries import Summaries, Summary
 from pgo_collector.engine.views import TOO_MANY, EqualSteps, total_steps
 from pgo_collector.errors import WorkerUnavailable
 from pgo_collector.model.selection import Selection
-from pgo_collector.queries.answers import SampleType
+from pgo_collector.queries import answers
 from pgo_collector.queries.fleet import Fleet
 
 SECOND = 10**9
@@ -40,7 +40,7 @@ class Activity:
     width: int
     profiles: list[int]
     totals: list[int] | None
-    sample_type: SampleType | None
+    sample_type: answers.SampleType | None
     left_out: int = 0
 
     @property
@@ -70,7 +70,7 @@ class Activities:
             async with aclosing(running) as results:
                 ((_, found),) = [result async for result in results]
             totals = None if found.totals is None else found.totals.tolist()
-            of = None if found.sample_type is None else SampleType.of(found.sample_type)
+            of = None if found.sample_type is None else answers.SampleType.of(found.sample_type)
             return Activity(steps.begin, steps.width, counts, totals, of, len(found.left_out))
 
         try:

@@ -5,34 +5,26 @@ from __future__ import annotations
 from pprof_merge.analysis import CONFIDENCE, Grouping, TopOrder, Usage, diff_tables, difference_interval
 
 from pgo_collector.errors import NotComparable
-from pgo_collector.queries.answers import (
-    Diff,
-    DiffRow,
-    DiffSide,
-    SampleType,
-    SharesInterval,
-    Values,
-    ValuesBasis,
-)
+from pgo_collector.queries import answers
 from pgo_collector.queries.fleet_tables import FleetTable
 
 
-def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Diff:
+def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> answers.Diff:
     """Return the `n_rows` rows whose shares differ most. Raises NotComparable if the sample types differ."""
     if now.sample_type != base.sample_type:
         raise NotComparable(f"the selection measures {now.sample_type}, the base {base.sample_type}")
     rows = diff_tables(now.table, base.table, sort)
-    return Diff(
+    return answers.Diff(
         by=by,
         sort=sort,
-        sample_type=SampleType.of(now.sample_type),
-        sample_types=[*map(SampleType.of, now.sample_types)],
+        sample_type=answers.SampleType.of(now.sample_type),
+        sample_types=[*map(answers.SampleType.of, now.sample_types)],
         now=_side(now),
         base=_side(base),
         confidence=CONFIDENCE,
         names=len(rows),
         rows=[
-            DiffRow(
+            answers.DiffRow(
                 name=row.name,
                 now=_values(row.now),
                 base=_values(row.base),
@@ -48,14 +40,14 @@ def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, n_r
 
 def interval_of(
     now: float, now_samples: int | None, base: float, base_samples: int | None
-) -> SharesInterval | None:
+) -> answers.SharesInterval | None:
     """Return the interval of the difference of two shares; None if samples are 0 or unknown."""
     found = difference_interval(now, now_samples, base, base_samples)
-    return found and SharesInterval(low=found.low, high=found.high, noise=found.is_noise)
+    return found and answers.SharesInterval(low=found.low, high=found.high, noise=found.is_noise)
 
 
-def _side(side: FleetTable) -> DiffSide:
-    return DiffSide(
+def _side(side: FleetTable) -> answers.DiffSide:
+    return answers.DiffSide(
         total=side.total,
         whole=side.whole,
         profiles=side.profiles,
@@ -63,9 +55,11 @@ def _side(side: FleetTable) -> DiffSide:
         left_out=len(side.left_out),
         coarse=len(side.coarse.blobs),
         coarse_labels=list(side.coarse.labels),
-        basis=ValuesBasis.of(side.basis, side.sample_type),
+        basis=answers.ValuesBasis.of(side.basis, side.sample_type),
     )
 
 
-def _values(usage: Usage) -> Values:
-    return Values(flat=usage.flat, cum=usage.cum, flat_share=usage.flat_share, cum_share=usage.cum_share)
+def _values(usage: Usage) -> answers.Values:
+    return answers.Values(
+        flat=usage.flat, cum=usage.cum, flat_share=usage.flat_share, cum_share=usage.cum_share
+    )

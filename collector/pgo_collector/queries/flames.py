@@ -15,7 +15,7 @@ from pgo_collector.engine.views import StackReading, StacksResult, draw_blobs, w
 from pgo_collector.errors import NotComparable
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Selection
-from pgo_collector.queries.answers import FlameCall, FlameGraphAnswer, FlameMatches, SampleType, ValuesBasis
+from pgo_collector.queries import answers
 from pgo_collector.queries.fleet import Fleet, Found, Result, nothing_readable
 from pgo_collector.store.store import not_stored
 
@@ -43,9 +43,9 @@ class Flame:
     unnamed: int = 0
 
     @property
-    def values_basis(self) -> ValuesBasis:
+    def values_basis(self) -> answers.ValuesBasis:
         """Return how the values of the selection were brought together, in words, too."""
-        return ValuesBasis.of(self.basis, self.sample_type)
+        return answers.ValuesBasis.of(self.basis, self.sample_type)
 
     @property
     def unnamed_share(self) -> float:
@@ -124,7 +124,7 @@ async def _only_result(fleet: Fleet, found: Found, task: Callable[..., T], *argu
     return result
 
 
-def flame_answer(flame: Flame, reading: StackReading, search: str) -> FlameGraphAnswer:
+def flame_answer(flame: Flame, reading: StackReading, search: str) -> answers.FlameGraphAnswer:
     """Return a flame graph as an answer: its calls, callers before callees, and what a search found."""
     graph, (whole, *base) = flame.graph, flame.graph.size[0].tolist()
     columns = zip(
@@ -136,10 +136,10 @@ def flame_answer(flame: Flame, reading: StackReading, search: str) -> FlameGraph
         graph.is_match.tolist(),
         strict=True,
     )
-    return FlameGraphAnswer(
+    return answers.FlameGraphAnswer(
         by=reading.by,
-        sample_type=SampleType.of(flame.sample_type),
-        sample_types=[*map(SampleType.of, flame.sample_types)],
+        sample_type=answers.SampleType.of(flame.sample_type),
+        sample_types=[*map(answers.SampleType.of, flame.sample_types)],
         basis=flame.values_basis,
         others={},
         profiles=flame.profiles,
@@ -153,7 +153,7 @@ def flame_answer(flame: Flame, reading: StackReading, search: str) -> FlameGraph
         root=graph.root,
         found=_matches(flame) if search else None,
         calls=[
-            FlameCall(
+            answers.FlameCall(
                 name=name,
                 parent=parent,
                 key=key_text(key),
@@ -168,9 +168,9 @@ def flame_answer(flame: Flame, reading: StackReading, search: str) -> FlameGraph
     )
 
 
-def _matches(flame: Flame) -> FlameMatches:
+def _matches(flame: Flame) -> answers.FlameMatches:
     value, *base = flame.graph.matched.tolist()
-    return FlameMatches(
+    return answers.FlameMatches(
         names=flame.graph.n_matches,
         value=value,
         share=flame.matched_share,

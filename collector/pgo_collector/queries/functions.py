@@ -17,14 +17,7 @@ from pgo_collector.errors import NoSuchFunction
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import USUAL, Coarse, Focus, Selection
 from pgo_collector.model.source_links import SourceLinks
-from pgo_collector.queries.answers import (
-    Function,
-    FunctionCall,
-    FunctionLine,
-    Inlined,
-    SampleType,
-    ValuesBasis,
-)
+from pgo_collector.queries import answers
 from pgo_collector.queries.fleet import Fleet, chosen_type, nothing_readable, others
 
 _ADVICE = "ask for one service"
@@ -106,7 +99,7 @@ async def fleet_use(
     )
 
 
-def function_of(found: FleetUse, n_rows: int, links: SourceLinks, version: str = "") -> Function:
+def function_of(found: FleetUse, n_rows: int, links: SourceLinks, version: str = "") -> answers.Function:
     """Return the `n_rows` callers, callees and lines with the largest values.
 
     `version` is that of the service, for links to lines whose path doesn't name one.
@@ -114,11 +107,11 @@ def function_of(found: FleetUse, n_rows: int, links: SourceLinks, version: str =
     use = found.use
     total = use.total
     lines = sorted(use.lines.items(), key=lambda row: (-abs(row[1].cum), -abs(row[1].flat), row[0]))
-    return Function(
+    return answers.Function(
         name=found.name,
-        sample_type=SampleType.of(found.sample_type),
-        sample_types=[*map(SampleType.of, found.sample_types)],
-        basis=ValuesBasis.of(found.basis, found.sample_type),
+        sample_type=answers.SampleType.of(found.sample_type),
+        sample_types=[*map(answers.SampleType.of, found.sample_types)],
+        basis=answers.ValuesBasis.of(found.basis, found.sample_type),
         others=found.others,
         profiles=found.profiles,
         left_out=len(found.left_out),
@@ -139,24 +132,26 @@ def function_of(found: FleetUse, n_rows: int, links: SourceLinks, version: str =
     )
 
 
-def names_of(answer: Function) -> Sequence[str]:
+def names_of(answer: answers.Function) -> Sequence[str]:
     """Return the names and paths in an answer."""
     calls = [*answer.callers, *answer.callees, *(each for line in answer.lines for each in line.inlined)]
     places = [text for line in answer.lines for text in (line.file, line.source or "")]
     return [answer.name, *(call.name for call in calls), *places]
 
 
-def _calls(calls: Mapping[str, Call], total: int, n_rows: int) -> list[FunctionCall]:
+def _calls(calls: Mapping[str, Call], total: int, n_rows: int) -> list[answers.FunctionCall]:
     rows = sorted(calls.items(), key=lambda row: (-abs(row[1].value), row[0]))[:n_rows]
     return [
-        FunctionCall(name=name, value=call.value, share=share_of(call.value, total), inlined=call.is_inlined)
+        answers.FunctionCall(
+            name=name, value=call.value, share=share_of(call.value, total), inlined=call.is_inlined
+        )
         for name, call in rows
     ]
 
 
-def _line(place: Place, line: LineUse, total: int, source: str | None) -> FunctionLine:
+def _line(place: Place, line: LineUse, total: int, source: str | None) -> answers.FunctionLine:
     inlined = sorted(line.inlined.items(), key=lambda row: (-abs(row[1]), row[0]))[:_MAX_INLINED]
-    return FunctionLine(
+    return answers.FunctionLine(
         file=place.file,
         line=place.line,
         source=source,
@@ -164,5 +159,7 @@ def _line(place: Place, line: LineUse, total: int, source: str | None) -> Functi
         cum=line.cum,
         flat_share=share_of(line.flat, total),
         cum_share=share_of(line.cum, total),
-        inlined=[Inlined(name=name, value=value, share=share_of(value, total)) for name, value in inlined],
+        inlined=[
+            answers.Inlined(name=name, value=value, share=share_of(value, total)) for name, value in inlined
+        ],
     )

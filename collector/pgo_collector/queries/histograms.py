@@ -18,30 +18,12 @@ from pgo_collector.errors import NotOfThisProfile
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.times import format_time
-from pgo_collector.queries.answers import (
-    BucketDifference,
-    HeatCell,
-    HeatMap,
-    HeatPoint,
-    Histogram,
-    HistogramBucket,
-    HistogramSide,
-    LatencyStats,
-)
+from pgo_collector.queries import answers
 from pgo_collector.queries.fleet import Fleet, Found, nothing_readable
 from pgo_collector.queries.timelines import Step, Steps, steps_of
 
-_NO_STATS = LatencyStats(
-    count=0,
-    total_ns=0,
-    average_ns=None,
-    min_ns=None,
-    max_ns=None,
-    p50_ns=None,
-    p90_ns=None,
-    p99_ns=None,
-    p999_ns=None,
-)
+# The statistics of no latencies.
+_NONE = dict.fromkeys(("average_ns", "min_ns", "max_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns"))
 
 
 class _Parts:
@@ -77,7 +59,7 @@ class FleetHistogram:
     """The histogram of a selection, and the side of an answer that describes it."""
 
     histogram: LatencyHistogram
-    side: HistogramSide
+    side: answers.HistogramSide
     left_out: list[LeftOut]
 
 
@@ -94,7 +76,7 @@ async def fleet_histogram(fleet: Fleet, selection: Selection) -> FleetHistogram:
         if part.histogram is not None:
             whole += part.histogram
     parts.check()
-    side = HistogramSide(
+    side = answers.HistogramSide(
         others=parts.others,
         profiles=parts.profiles,
         left_out=len(parts.left_out),
@@ -107,23 +89,23 @@ async def fleet_histogram(fleet: Fleet, selection: Selection) -> FleetHistogram:
     return FleetHistogram(whole, side, parts.left_out)
 
 
-def histogram_of(now: FleetHistogram, base: FleetHistogram | None = None) -> Histogram:
+def histogram_of(now: FleetHistogram, base: FleetHistogram | None = None) -> answers.Histogram:
     """Return the answer with a histogram, compared with a base if one is given."""
     if base is None:
-        return Histogram(**now.side.model_dump(), base=None, differences=None)
+        return answers.Histogram(**now.side.model_dump(), base=None, differences=None)
     used = [*now.histogram.used, *base.histogram.used]
     differences = now.histogram.share_differences(base.histogram)
-    return Histogram(
+    return answers.Histogram(
         **now.side.model_dump(),
         base=base.side,
         differences=[
-            BucketDifference(**_bounds(bucket), difference=differences[bucket])
+            answers.BucketDifference(**_bounds(bucket), difference=differences[bucket])
             for bucket in range(min(used, default=0), max(used, default=-1) + 1)
         ],
     )
 
 
-async def heat_map(fleet: Fleet, selection: Selection, step: Step) -> tuple[HeatMap, list[LeftOut]]:
+async def heat_map(fleet: Fleet, selection: Selection, step: Step) -> tuple[answers.HeatMap, list[LeftOut]]:
     """Return the histogram of each step of time, and the blobs that had to be left out.
 
     The steps go from the first to the last one with a profile. Raises ParameterInvalid if there are too many,
@@ -147,7 +129,7 @@ async def heat_map(fleet: Fleet, selection: Selection, step: Step) -> tuple[Heat
             whole += part.timeline
     parts.check()
     points = await asyncio.to_thread(_points, steps, whole)
-    return HeatMap(
+    return answers.HeatMap(
         step=step,
         others=parts.others,
         profiles=parts.profiles,
@@ -158,29 +140,29 @@ async def heat_map(fleet: Fleet, selection: Selection, step: Step) -> tuple[Heat
     ), parts.left_out
 
 
-def _points(steps: Steps, whole: LatencyTimeline) -> list[HeatPoint]:
+def _points(steps: Steps, whole: LatencyTimeline) -> list[answers.HeatPoint]:
     """Return the steps with their figures. For many steps this takes a while."""
     return [_point(steps, number, whole.histogram(number)) for number in range(len(whole.counts))]
 
 
-def _point(steps: Steps, number: int, histogram: LatencyHistogram) -> HeatPoint:
-    return HeatPoint(
+def _point(steps: Steps, number: int, histogram: LatencyHistogram) -> answers.HeatPoint:
+    return answers.HeatPoint(
         time=format_time(steps.begin_of(number)),
         unlabelled=histogram.unlabelled,
         stats=_stats(histogram),
         buckets=[
-            HeatCell(**_bounds(bucket), count=count, total_ns=int(histogram.delays[bucket]))
+            answers.HeatCell(**_bounds(bucket), count=count, total_ns=int(histogram.delays[bucket]))
             for bucket in histogram.used
             if (count := int(histogram.counts[bucket]))
         ],
     )
 
 
-def _stats(histogram: LatencyHistogram) -> LatencyStats:
+def _stats(histogram: LatencyHistogram) -> answers.LatencyStats:
     used, count = histogram.used, histogram.count
     if not count:
-        return _NO_STATS
-    return LatencyStats(
+        return answers.LatencyStats(count=0, total_ns=0, **_NONE)
+    return answers.LatencyStats(
         count=count,
         total_ns=histogram.delay,
         average_ns=histogram.delay / count,
@@ -193,10 +175,10 @@ def _stats(histogram: LatencyHistogram) -> LatencyStats:
     )
 
 
-def _buckets(histogram: LatencyHistogram) -> list[HistogramBucket]:
+def _buckets(histogram: LatencyHistogram) -> list[answers.HistogramBucket]:
     whole = histogram.count
     return [
-        HistogramBucket(
+        answers.HistogramBucket(
             **_bounds(bucket),
             count=(count := int(histogram.counts[bucket])),
             total_ns=int(histogram.delays[bucket]),

@@ -24,18 +24,7 @@ from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Scope, Series
 from pgo_collector.model.times import DAY_NANOS, format_time
-from pgo_collector.queries.answers import (
-    FleetChange,
-    FleetCounts,
-    FleetOverview,
-    FleetRelease,
-    FleetRow,
-    FleetService,
-    FleetValue,
-    SampleType,
-    SharesInterval,
-    ValuesBasis,
-)  # fmt: skip
+from pgo_collector.queries import answers
 from pgo_collector.queries.fleet import Fleet, most_common, others
 from pgo_collector.releases.folder import Releases
 from pgo_collector.store.store import Store
@@ -59,7 +48,9 @@ class Overviews:
         self._release_nanos = release_days * DAY_NANOS
         self._kept: OrderedDict[Selection, tuple[str, Survey]] = OrderedDict()
 
-    async def make(self, selection: Selection, scope: Scope, n_rows: int, search: str = "") -> FleetOverview:
+    async def make(
+        self, selection: Selection, scope: Scope, n_rows: int, search: str = ""
+    ) -> answers.FleetOverview:
         """Return the overview of the services of a scope in a selection without times.
 
         Only names that contain `search` are listed. Raises WorkerUnavailable.
@@ -78,9 +69,9 @@ class Overviews:
         found = {name: surveys[name] for name in latest if types.get(name) == chosen}
         basis = reduce(Basis.joined, [survey.basis for survey in found.values()], ADDED_UP)
         services = _services({name: visible[name] for name in found}, found, due, now)
-        return FleetOverview(
-            sample_type=None if chosen is None else SampleType.of(chosen),
-            basis=None if chosen is None else ValuesBasis.of(basis, chosen),
+        return answers.FleetOverview(
+            sample_type=None if chosen is None else answers.SampleType.of(chosen),
+            basis=None if chosen is None else answers.ValuesBasis.of(basis, chosen),
             others=others(types, chosen) if chosen is not None else {},
             days=[format_time(day * DAY_NANOS)[:10] for day in range(weeks.base, weeks.end)],
             left_out=sum(len(survey.left_out) for survey in surveys.values())
@@ -117,9 +108,11 @@ class Overviews:
             self._kept.popitem(last=False)
         return found
 
-    def _due(self, extents: dict[str, Extent], services: Sequence[str], now: int) -> dict[str, FleetRelease]:
+    def _due(
+        self, extents: dict[str, Extent], services: Sequence[str], now: int
+    ) -> dict[str, answers.FleetRelease]:
         """Return the services with newer profiles than their release, which is as old as it may get."""
-        due: dict[str, FleetRelease] = {}
+        due: dict[str, answers.FleetRelease] = {}
         for service in services:
             releases = Releases(self._store.blobs.storage, Series(service, CPU))
             with suppress(ReleaseDamaged, NoSuchRelease):
@@ -129,18 +122,18 @@ class Overviews:
                 release = releases.release(choice.number)
                 nanos = int(release.time.timestamp()) * 10**9
                 if now - nanos > self._release_nanos and extents[service].last > nanos:
-                    due[service] = FleetRelease(number=release.number, time=format_time(nanos))
+                    due[service] = answers.FleetRelease(number=release.number, time=format_time(nanos))
         return due
 
 
 def _services(
-    extents: dict[str, Extent], surveys: dict[str, Survey], due: dict[str, FleetRelease], now: int
-) -> list[FleetService]:
+    extents: dict[str, Extent], surveys: dict[str, Survey], due: dict[str, answers.FleetRelease], now: int
+) -> list[answers.FleetService]:
     """Return the services, the largest total of this week first."""
     found = []
     for service, survey in surveys.items():
         found.append(
-            FleetService(
+            answers.FleetService(
                 service=service,
                 profiles=extents[service].blobs,
                 every=survey.every,
@@ -157,8 +150,8 @@ def _services(
     return found
 
 
-def _counts(services: Sequence[FleetService]) -> FleetCounts:
-    return FleetCounts(
+def _counts(services: Sequence[answers.FleetService]) -> answers.FleetCounts:
+    return answers.FleetCounts(
         services=len(services),
         changed=sum(each.change is not None for each in services),
         stopped=sum(each.stopped for each in services),
@@ -166,14 +159,16 @@ def _counts(services: Sequence[FleetService]) -> FleetCounts:
     )
 
 
-def _change(change: Change) -> FleetChange:
+def _change(change: Change) -> answers.FleetChange:
     interval = change.interval
-    return FleetChange(
+    return answers.FleetChange(
         name=change.name,
         now_share=change.now_share,
         base_share=change.base_share,
         difference=change.now_share - change.base_share,
-        interval=None if interval is None else SharesInterval(**interval._asdict(), noise=interval.is_noise),
+        interval=None
+        if interval is None
+        else answers.SharesInterval(**interval._asdict(), noise=interval.is_noise),
     )
 
 
@@ -185,7 +180,7 @@ def _has_stopped(extent: Extent, now: int) -> bool:
     return now - extent.last > max(_SHORTEST_SILENCE, _MISSED * usual)
 
 
-def _rows(surveys: dict[str, Survey], by: Grouping, n_rows: int, search: str) -> list[FleetRow]:
+def _rows(surveys: dict[str, Survey], by: Grouping, n_rows: int, search: str) -> list[answers.FleetRow]:
     """Return the names with the largest values of this week in all services."""
     total = sum(survey.total for survey in surveys.values())
     sums: Counter[str] = Counter()
@@ -195,13 +190,13 @@ def _rows(surveys: dict[str, Survey], by: Grouping, n_rows: int, search: str) ->
     names = [*filter(name_finder(search, system_names), sums)]
     names.sort(key=lambda name: (-abs(sums[name]), name))
     return [
-        FleetRow(
+        answers.FleetRow(
             name=name,
             flat=sums[name],
             flat_share=share_of(sums[name], total),
             services=sorted(
                 (
-                    FleetValue(service=service, flat=value)
+                    answers.FleetValue(service=service, flat=value)
                     for service, survey in surveys.items()
                     if (value := survey.tables.get(by, {}).get(name, 0))
                 ),

@@ -20,7 +20,7 @@ from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import USUAL, Focus, Selection
 from pgo_collector.model.times import format_time
-from pgo_collector.queries.answers import SampleType, SeriesPoint, TimeSeries, ValuesBasis
+from pgo_collector.queries import answers
 from pgo_collector.queries.fleet import Fleet, Found, chosen_type, nothing_readable, others
 
 Step = Literal["minute", "hour", "day"]
@@ -69,7 +69,7 @@ async def time_series(
     step: Step,
     *,
     focus: Focus = USUAL,
-) -> tuple[TimeSeries, list[LeftOut]]:
+) -> tuple[answers.TimeSeries, list[LeftOut]]:
     """Return the steps from the first to the last one with a profile, and the blobs that had to be left out.
 
     Raises ParameterInvalid if there are more than MAX_STEPS steps, NothingToMerge, BlobsGone or
@@ -106,20 +106,20 @@ async def time_series(
     types = {service: sample_type for service, (sample_type, *_) in measured.items()}
     chosen = chosen_type(types, focus)
     counted = [each for each in measured.values() if each[0] == chosen]
-    return TimeSeries(
+    return answers.TimeSeries(
         by=by,
         name=name,
         step=step,
-        sample_type=SampleType.of(chosen),
-        sample_types=[*map(SampleType.of, kinds[chosen])],
+        sample_type=answers.SampleType.of(chosen),
+        sample_types=[*map(answers.SampleType.of, kinds[chosen])],
         others=others(types, chosen),
-        basis=ValuesBasis.of(reduce(Basis.joined, [basis for *_, basis in counted]), chosen),
+        basis=answers.ValuesBasis.of(reduce(Basis.joined, [basis for *_, basis in counted]), chosen),
         profiles=sum(profiles for _, profiles, _ in counted),
         left_out=len(left_out),
         coarse=sum(coarse.values()),
         coarse_labels=list(found.coarse.labels),
         points=[
-            SeriesPoint(
+            answers.SeriesPoint(
                 time=format_time(steps.begin_of(number)),
                 total=total,
                 flat=flat,

@@ -7,24 +7,24 @@ from collections import defaultdict
 import numpy as np
 from pprof_merge.analysis import Grouping, TopOrder, share_of
 
-from pgo_collector.queries.answers import SampleType, ServiceTotal, ServiceValues, Top, TopRow, ValuesBasis
+from pgo_collector.queries import answers
 from pgo_collector.queries.fleet_tables import FleetTable
 
 _MAX_SERVICES_A_ROW = 10
 
 
-def top_of(fleet: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Top:
+def top_of(fleet: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> answers.Top:
     """Return the `n_rows` rows with the largest flat or cumulative values."""
     table, total = fleet.table, fleet.total
     rows = table.order(0, sort)[:n_rows]
     services = _services_of(fleet, rows, sort)
     totals = sorted(fleet.parts, key=lambda part: (-part.total, part.service))
-    return Top(
+    return answers.Top(
         by=by,
         sort=sort,
-        sample_type=SampleType.of(fleet.sample_type),
-        sample_types=[*map(SampleType.of, fleet.sample_types)],
-        basis=ValuesBasis.of(fleet.basis, fleet.sample_type),
+        sample_type=answers.SampleType.of(fleet.sample_type),
+        sample_types=[*map(answers.SampleType.of, fleet.sample_types)],
+        basis=answers.ValuesBasis.of(fleet.basis, fleet.sample_type),
         others=fleet.others,
         profiles=fleet.profiles,
         left_out=len(fleet.left_out),
@@ -33,7 +33,7 @@ def top_of(fleet: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Top:
         total=total,
         whole=fleet.whole,
         services=[
-            ServiceTotal(
+            answers.ServiceTotal(
                 service=part.service,
                 profiles=part.profiles,
                 total=part.total,
@@ -43,7 +43,7 @@ def top_of(fleet: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Top:
         ],
         names=len(table.names),
         rows=[
-            TopRow(
+            answers.TopRow(
                 name=table.names[row],
                 flat=(flat := int(table.flat[row, 0])),
                 cum=(cum := int(table.cum[row, 0])),
@@ -56,16 +56,18 @@ def top_of(fleet: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Top:
     )
 
 
-def _services_of(fleet: FleetTable, rows: list[int], sort: TopOrder) -> dict[int, list[ServiceValues]]:
+def _services_of(
+    fleet: FleetTable, rows: list[int], sort: TopOrder
+) -> dict[int, list[answers.ServiceValues]]:
     """Return, for each of some rows, the services with the largest values."""
     is_wanted = np.zeros(len(fleet.table.names), np.bool_)
     is_wanted[rows] = True
-    services: defaultdict[int, list[ServiceValues]] = defaultdict(list)
+    services: defaultdict[int, list[answers.ServiceValues]] = defaultdict(list)
     for part in fleet.parts:
         for index in np.flatnonzero(is_wanted[part.rows]).tolist():
             flat, cum = int(part.flat[index]), int(part.cum[index])
             services[int(part.rows[index])].append(
-                ServiceValues(
+                answers.ServiceValues(
                     service=part.service,
                     flat=flat,
                     cum=cum,

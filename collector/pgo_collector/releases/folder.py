@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
 import structlog
-from pydantic import ValidationError
 
 from pgo_collector.blobs.storage import MISSING, RELEASES, Storage, StoredObject
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.series import Series
 from pgo_collector.model.services import is_several
-from pgo_collector.releases.release import NUMBER_PATTERN, Choice, Release
+from pgo_collector.releases import records
+from pgo_collector.releases.release import NUMBER_PATTERN
 from pgo_collector.store.folder import log_unknown_file
 
 _CHOICE = "choice.json"
@@ -43,7 +43,7 @@ _RECORD = ".json"
 _DEPTH = 3
 _log = structlog.get_logger()
 
-Record = TypeVar("Record", Release, Choice)
+Record = TypeVar("Record", "records.Release", "records.Choice")
 
 
 class Releases:
@@ -71,14 +71,14 @@ class Releases:
             return max(_numbers(names), default=0) + 1
         return max((int(match["number"]) for match in map(_NAME.fullmatch, names) if match), default=0) + 1
 
-    def release(self, number: int) -> Release:
+    def release(self, number: int) -> records.Release:
         """Return the record of a release. Raises NoSuchRelease or ReleaseDamaged."""
         try:
-            return self._read(_record_name(number), Release)
+            return self._read(_record_name(number), records.Release)
         except FileNotFoundError:
             raise NoSuchRelease(f"there is no release {number}") from None
 
-    def all(self) -> list[Release]:
+    def all(self) -> list[records.Release]:
         """Return the records of all releases but damaged ones, the newest first."""
         releases = []
         for number in self.numbers():
@@ -86,29 +86,31 @@ class Releases:
                 releases.append(self.release(number))
         return releases
 
-    def newest(self) -> Release | None:
+    def newest(self) -> records.Release | None:
         """Return the record of the newest release that isn't damaged; None if there is none."""
         for number in self.numbers():
             with suppress(NoSuchRelease, ReleaseDamaged):
                 return self.release(number)
         return None
 
-    def choice(self) -> Choice | None:
+    def choice(self) -> records.Choice | None:
         """Return which release is current; None if there are no releases. Raises ReleaseDamaged."""
         names = self._names()
         if _CHOICE in names:
-            return self._read(_CHOICE, Choice)
+            return self._read(_CHOICE, records.Choice)
         numbers = _numbers(names)
-        return Choice(number=numbers[0], pinned=False) if numbers else None
+        return records.Choice(number=numbers[0], pinned=False) if numbers else None
 
     def make_current(self, number: int | None = None) -> None:
         """Make a release, or the newest one, current, unless one is pinned. Raises ReleaseDamaged."""
 
-        def changed(choice: Choice | None) -> Choice | None:
+        def changed(choice: records.Choice | None) -> records.Choice | None:
             newest = max(self.numbers())  # asked for again if another collector has changed the choice
             if choice is None and number in {None, newest}:
                 return None
-            return choice if choice and choice.pinned else Choice(number=number or newest, pinned=False)
+            return (
+                choice if choice and choice.pinned else records.Choice(number=number or newest, pinned=False)
+            )
 
         self._change_choice(changed)
 
@@ -117,20 +119,20 @@ class Releases:
 
         Raises NoSuchRelease if another collector has deleted it meanwhile.
         """
-        pinned = Choice(number=number, pinned=True)
+        pinned = records.Choice(number=number, pinned=True)
         self._storage.update(self._name(_CHOICE), lambda _: _written(pinned))
         if self._storage.size(self._name(_record_name(number))) == MISSING:
-            newest = Choice(number=max(self.numbers(), default=number), pinned=False)
+            newest = records.Choice(number=max(self.numbers(), default=number), pinned=False)
             self._change_choice(lambda choice: newest if choice == pinned else choice)
             raise NoSuchRelease(f"there is no release {number}")
 
     def unpin(self, number: int) -> bool:
         """Unpin a release, which stays the current one until the next; return whether it was pinned."""
-        pinned = Choice(number=number, pinned=True)
-        unpinned = Choice(number=number, pinned=False)
+        pinned = records.Choice(number=number, pinned=True)
+        unpinned = records.Choice(number=number, pinned=False)
         return self._change_choice(lambda choice: unpinned if choice == pinned else choice)
 
-    def add(self, part: Path, release: Release) -> bool:
+    def add(self, part: Path, release: records.Release) -> bool:
         """Make the file `part` a release. Return False if its number is another collector's.
 
         If this fails, nothing is left of it, as far as the storage can be reached.
@@ -151,7 +153,7 @@ class Releases:
             raise
         return True
 
-    def add_rendition(self, release: Release, etag: str, part: Path) -> None:
+    def add_rendition(self, release: records.Release, etag: str, part: Path) -> None:
         """Keep the file `part` as the rendition of a release with this etag."""
         self._storage.upload(self._name(f"{release.number}.{etag}"), part)
 
@@ -159,11 +161,11 @@ class Releases:
         """Return the object with a release's profile."""
         return StoredObject(self._storage, self._name(f"{number}.pb.gz"))
 
-    def open(self, release: Release) -> BinaryIO:
+    def open(self, release: records.Release) -> BinaryIO:
         """Open a release's profile and check its bytes. Raises NoSuchRelease or ReleaseDamaged."""
         return self._open(release, f"{release.number}.pb.gz", release.sha256)
 
-    def rendition(self, release: Release, format_: str) -> str | None:
+    def rendition(self, release: records.Release, format_: str) -> str | None:
         """Return the etag of the stored rendition in another format; None if it is missing or damaged.
 
         If two collectors have made it at once, it is the one that was stored first.
@@ -179,7 +181,7 @@ class Releases:
                 return etag
         return None
 
-    def open_rendition(self, release: Release, etag: str) -> BinaryIO:
+    def open_rendition(self, release: records.Release, etag: str) -> BinaryIO:
         """Open the rendition of a release with this etag. Raises as `open` does."""
         return self._open(release, f"{release.number}.{etag}", etag.partition("-")[0])
 
@@ -209,7 +211,7 @@ class Releases:
             except (ReleaseDamaged, OSError) as error:
                 _log.error("release damaged", release=number, reason=str(error))
 
-    def _open(self, release: Release, name: str, sha256: str) -> BinaryIO:
+    def _open(self, release: records.Release, name: str, sha256: str) -> BinaryIO:
         try:
             file = self._storage.open(self._name(name))
         except FileNotFoundError:
@@ -259,12 +261,12 @@ class Releases:
     def _name(self, name: str) -> str:
         return f"{self._folder}/{name}"
 
-    def _change_choice(self, change: Callable[[Choice | None], Choice | None]) -> bool:
+    def _change_choice(self, change: Callable[[records.Choice | None], records.Choice | None]) -> bool:
         """Change the choice, None if there is none; return whether it is another one now."""
         name = self._name(_CHOICE)
 
         def changed(content: bytes | None) -> bytes | None:
-            choice = None if content is None else _parsed(content, Choice, self._storage.where(name))
+            choice = None if content is None else _parsed(content, records.Choice, self._storage.where(name))
             new = change(choice)
             return None if new is None or new == choice else _written(new)
 
@@ -315,12 +317,12 @@ def _record_name(number: int) -> str:
     return f"{number}{_RECORD}"
 
 
-def _written(record: Release | Choice) -> bytes:
+def _written(record: records.Release | records.Choice) -> bytes:
     return record.model_dump_json(indent=1).encode()
 
 
 def _parsed(content: bytes, kind: type[Record], where: str) -> Record:
     try:
         return kind.model_validate_json(content)
-    except ValidationError:
+    except ValueError:  # pydantic's is one
         raise ReleaseDamaged(f"{where} is damaged: it isn't a record of a release") from None

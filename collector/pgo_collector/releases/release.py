@@ -1,75 +1,20 @@
-"""The record of a release, a merge that pipelines build with, and the bounds that make the next one due."""
+"""The numbers of releases, and the bounds that make the next one due."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
-
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from typing import Literal
 
 from pgo_collector.errors import NoSuchRelease
+from pgo_collector.releases import records
 
 NUMBER_PATTERN = "[1-9][0-9]{0,8}"
 
 _NUMBER = re.compile(NUMBER_PATTERN)
 
 Reason = Literal["first", "drift", "age", "request"]
-
-
-class Summary(BaseModel):
-    """The summary of a report: what Go's compiler does with the merge, and its number of profiles.
-
-    `outliers` is the number of profiles that are unlike the rest; None if the compiler refuses the merge.
-    """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    verdict: str
-    profiles: int
-    outliers: int | None
-
-    @classmethod
-    def of(cls, report: dict[str, Any]) -> Summary:
-        """Return the summary of a new report of `pprof_merge.report`; older ones may have other fields."""
-        outliers = report["outliers"] and len(report["outliers"]["profiles"])
-        return cls(verdict=report["go"]["verdict"], profiles=report["profiles"], outliers=outliers)
-
-
-class Release(BaseModel):
-    """The record of a release, which is stored beside its profile.
-
-    `etag` is that of the merge, `digest` the SHA-256 of the bare protobuf, `sha256` that of the file, `size`
-    the file's size in bytes. `overlap` is the overlap with the release that it `replaces`; None if it
-    replaces none, or they can't be compared. `left_out` is the number of blobs that the merge had to leave
-    out. `report` is on all profiles stored at the time; `summary` summarizes it.
-    """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    number: int
-    time: AwareDatetime
-    reason: Reason
-    replaces: int | None
-    overlap: float | None
-    etag: str
-    digest: str
-    sha256: str
-    size: int
-    samples: int
-    left_out: int
-    summary: Summary
-    report: dict[str, Any]
-
-
-class Choice(BaseModel):
-    """The current release, and whether it is pinned: it then stays current however the merge changes."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    number: int
-    pinned: bool
 
 
 def number_of(text: str) -> int:
@@ -86,7 +31,7 @@ class ReleaseRule:
     overlap: float
     days: float
 
-    def reason(self, current: Release | None, overlap: float | None, now: datetime) -> Reason | None:
+    def reason(self, current: records.Release | None, overlap: float | None, now: datetime) -> Reason | None:
         """Return why a merge that differs from the current release is to be released; None if it isn't."""
         if current is None:
             return "first"
@@ -94,6 +39,6 @@ class ReleaseRule:
             return "drift"
         return "age" if self.is_over(current, now) else None
 
-    def is_over(self, current: Release, now: datetime) -> bool:
+    def is_over(self, current: records.Release, now: datetime) -> bool:
         """Return whether a release has reached its maximum age."""
         return (now - current.time).total_seconds() > self.days * 86_400

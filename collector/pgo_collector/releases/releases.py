@@ -38,9 +38,10 @@ from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Scope, Series
 from pgo_collector.model.services import ServiceWeights, is_several, release_folder, services_of
+from pgo_collector.releases import records
 from pgo_collector.releases.candidates import Candidate, Candidates
 from pgo_collector.releases.folder import Releases, release_sets
-from pgo_collector.releases.release import Choice, Reason, Release, ReleaseRule, Summary
+from pgo_collector.releases.release import Reason, ReleaseRule
 from pgo_collector.releases.renditions import OpenRelease, ReleaseRenditions
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
@@ -109,22 +110,22 @@ class ServiceReleases:
         with _refusals():
             return await self._renditions.open(await self.release(number), wanted)
 
-    async def release(self, number: int) -> Release:
+    async def release(self, number: int) -> records.Release:
         """Return the record of a stored release. Raises NoSuchRelease or ReleaseDamaged."""
         with _refusals():
             return await asyncio.to_thread(self._releases.release, number)
 
-    async def all(self) -> list[Release]:
+    async def all(self) -> list[records.Release]:
         """Return the records of all stored releases but damaged ones, the newest first."""
         with _refusals():
             return await asyncio.to_thread(self._releases.all)
 
-    async def choice(self) -> Choice | None:
+    async def choice(self) -> records.Choice | None:
         """Return which release is current; None if there is none. Raises ReleaseDamaged."""
         with _refusals():
             return await asyncio.to_thread(self._releases.choice)
 
-    async def make(self) -> tuple[Release, bool]:
+    async def make(self) -> tuple[records.Release, bool]:
         """Release the current merge. Return the release, and False if the newest one had the merge already.
 
         It becomes the current release, unless one is pinned. Raises as `current` does.
@@ -133,7 +134,7 @@ class ServiceReleases:
             async with self._changing:
                 return await self._first(self._make)
 
-    async def _make(self, number: int) -> tuple[Release, bool] | None:
+    async def _make(self, number: int) -> tuple[records.Release, bool] | None:
         current = None
         with suppress(ReleaseDamaged):
             current = await asyncio.to_thread(self._current)
@@ -141,7 +142,7 @@ class ServiceReleases:
         async with self._candidates.compared(merge, self._profile(current)) as candidate:
             return await self._release(number, candidate, current, "request")
 
-    async def pin(self, number: int) -> Release:
+    async def pin(self, number: int) -> records.Release:
         """Make a release the current one until it is unpinned. Raises NoSuchRelease or ReleaseDamaged."""
         with _refusals():
             async with self._changing:
@@ -151,7 +152,7 @@ class ServiceReleases:
                 _log.info("release pinned", release=number)
                 return release
 
-    async def unpin(self, number: int) -> Release:
+    async def unpin(self, number: int) -> records.Release:
         """Apply the bounds to a pinned release again. Raises NoSuchRelease or ReleaseDamaged."""
         with _refusals():
             async with self._changing:
@@ -161,7 +162,7 @@ class ServiceReleases:
                     _log.info("release unpinned", release=number)
                 return release
 
-    def _current(self) -> Release | None:
+    def _current(self) -> records.Release | None:
         while (choice := self._releases.choice()) is not None:
             try:
                 return self._releases.release(choice.number)
@@ -170,7 +171,7 @@ class ServiceReleases:
                     raise ReleaseDamaged(f"release {choice.number} is the current one, and missing") from None
         return None
 
-    def _profile(self, release: Release | None) -> StoredObject | None:
+    def _profile(self, release: records.Release | None) -> StoredObject | None:
         return None if release is None else self._releases.profile(release.number)
 
     def _is_check_due(self) -> bool:
@@ -222,8 +223,8 @@ class ServiceReleases:
         return False
 
     async def _release(
-        self, number: int, candidate: Candidate, current: Release | None, reason: Reason
-    ) -> tuple[Release, bool] | None:
+        self, number: int, candidate: Candidate, current: records.Release | None, reason: Reason
+    ) -> tuple[records.Release, bool] | None:
         """Release a candidate. Return the release, and False if the newest one has the merge already.
 
         Return None if another collector makes the release with this number. Raises ReleaseDamaged if it
@@ -236,20 +237,24 @@ class ServiceReleases:
             return newest, False
         reported, _ = await self._reports.make(Selection(self.service, CPU), weights=self._weights)
         report = json.loads(reported.report or b"null")
-        release = Release(
-            number=number,
-            time=datetime.now(UTC),
-            reason=reason,
-            replaces=None if current is None else current.number,
-            etag=candidate.etag,
-            left_out=candidate.left_out,
-            summary=Summary.of(report),
-            report=report,
-            **asdict(candidate.stats),
-        )
+
+        def record() -> records.Release:
+            return records.Release(
+                number=number,
+                time=datetime.now(UTC),
+                reason=reason,
+                replaces=None if current is None else current.number,
+                etag=candidate.etag,
+                left_out=candidate.left_out,
+                summary=records.Summary.of(report),
+                report=report,
+                **asdict(candidate.stats),
+            )
+
+        release = await asyncio.to_thread(record)  # the first one imports pydantic
         return (release, True) if await self._store.write_area(self._add, candidate.part, release) else None
 
-    def _add(self, part: Path, release: Release) -> bool:
+    def _add(self, part: Path, release: records.Release) -> bool:
         if not self._releases.add(part, release):
             return False
         _log.info("release made", release=release.number, reason=release.reason, overlap=release.overlap)

@@ -19,8 +19,8 @@ from pprof_merge.formats import Format
 
 from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition
 from pgo_collector.engine.tasks import convert
+from pgo_collector.releases import records
 from pgo_collector.releases.folder import Releases
-from pgo_collector.releases.release import Release
 from pgo_collector.store.binaries import Binaries
 
 _log = structlog.get_logger()
@@ -47,7 +47,7 @@ class ReleaseRenditions:
         self._releases = releases
         self._making = asyncio.Lock()
 
-    async def open(self, release: Release, wanted: Format) -> OpenRelease:
+    async def open(self, release: records.Release, wanted: Format) -> OpenRelease:
         """Open a release in a format; make the rendition first if there is none yet.
 
         Raises NoSuchRelease if the release is deleted, NotOfThisProfile, AnswerTooLarge, ReleaseDamaged,
@@ -62,7 +62,7 @@ class ReleaseRenditions:
             file = await asyncio.to_thread(self._releases.open_rendition, release, etag)
             return _opened(release, etag, file)
 
-    async def _make(self, release: Release, wanted: Format) -> str:
+    async def _make(self, release: records.Release, wanted: Format) -> str:
         """Make and store a rendition. Return its etag."""
         store = self._store
         # The release already has the rules of its time applied.
@@ -82,7 +82,7 @@ class ReleaseRenditions:
         return await asyncio.to_thread(self._releases.rendition, release, wanted.name) or etag
 
 
-def _opened(release: Release, etag: str, file: BinaryIO) -> OpenRelease:
+def _opened(release: records.Release, etag: str, file: BinaryIO) -> OpenRelease:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     return OpenRelease(release.number, etag, size, file)

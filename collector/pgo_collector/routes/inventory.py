@@ -16,7 +16,7 @@ from pgo_collector.http.parameters import decode_cursor, encode_cursor, whole_nu
 from pgo_collector.http.routing import Routes
 from pgo_collector.http.selections import fleet_selection_of, fleet_service_of
 from pgo_collector.model.series import EVERY_SERVICE, Scope
-from pgo_collector.queries.answers import Services, StoredProfiles
+from pgo_collector.queries import import_answers
 from pgo_collector.queries.listings import profiles_of, services_of
 from pgo_collector.store.store import Store
 
@@ -28,10 +28,10 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> Route
 
     @routes.get(
         "/v1/services",
-        checks=[require_service_key(keys, EVERY_SERVICE)],
+        checks=[require_service_key(keys, EVERY_SERVICE), import_answers],
         summary="List the services and what is stored for each",
         response_description="The services",
-        response_model=Services,
+        response_model="Services",
         responses=problems(400, 403),
         openapi_extra=parameters("service", "limit", "cursor"),
     )
@@ -45,10 +45,10 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> Route
 
     @routes.get(
         "/v1/profiles",
-        checks=[require_service_key(keys, default_service)],
+        checks=[require_service_key(keys, default_service), import_answers],
         summary="List the stored profiles of a selection, latest first",
         response_description="The stored profiles",
-        response_model=StoredProfiles,
+        response_model="StoredProfiles",
         responses=problems(400, 403),
         openapi_extra=parameters(*PROFILES, "limit", "cursor"),
     )

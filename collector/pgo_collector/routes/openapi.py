@@ -15,6 +15,7 @@ from starlette.responses import Response
 from pgo_collector.http.auth import context_of
 from pgo_collector.http.openapi import NO_KEY_NEEDED, problems, schema_of
 from pgo_collector.http.routing import Routes, check_parameters
+from pgo_collector.queries import answers
 
 
 def openapi_routes() -> Routes:
@@ -47,4 +48,4 @@ def _schema(app: Starlette) -> dict[str, Any]:
     with warnings.catch_warnings():
         # FastAPI warns about routes with several methods; `schema_of` gives each operation its own id.
         warnings.filterwarnings("ignore", "Duplicate Operation ID")
-        return schema_of(app)
+        return schema_of(app, answers)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import cast
 
 from pprof_merge.analysis import FlameView, Grouping, TopOrder
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -37,17 +36,7 @@ from pgo_collector.http.selections import (
 from pgo_collector.model.selection import Focus
 from pgo_collector.model.series import EVERY_SERVICE
 from pgo_collector.model.source_links import SourceLinks
-from pgo_collector.queries.answers import (
-    Diff,
-    FlameGraphAnswer,
-    FleetOverview,
-    Function,
-    HeatMap,
-    Histogram,
-    TimeSeries,
-    Top,
-    Unnamed,
-)
+from pgo_collector.queries import answers, import_answers
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.flames import flame_answer, flame_of
 from pgo_collector.queries.fleet import Fleet
@@ -69,7 +58,7 @@ def overview_routes(overviews: Overviews, keys: KeyFile) -> Routes:
     @_answers(
         routes,
         "/v1/fleet",
-        FleetOverview,
+        "FleetOverview",
         "Return two weeks of all services: totals, changes, and what takes most",
         ("service", "type", "labels", "n", "search"),
         (400, 403, 422, 503),
@@ -90,7 +79,7 @@ def flame_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> Routes:
     @_answers(
         routes,
         "/v1/flame",
-        FlameGraphAnswer,
+        "FlameGraphAnswer",
         "Return the flame graph of a service, compared with a base if one is given",
         (*SELECTION, *BASE, *FOCUS, "by", "recursion", "group", "root", "search", "limit"),
     )
@@ -118,7 +107,7 @@ def unnamed_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> Routes:
     @_answers(
         routes,
         "/v1/unnamed",
-        Unnamed,
+        "Unnamed",
         "Return the programs of a service whose functions have no names, and whether they were uploaded",
         (*SELECTION, "sample_type"),
     )
@@ -141,7 +130,7 @@ def query_routes(
     @_answers(
         routes,
         "/v1/top",
-        Top,
+        "Top",
         "Rank functions, packages, files or lines by value, in one service or in all",
         (*SELECTION, *FOCUS, "by", "sort", "n"),
     )
@@ -158,7 +147,7 @@ def query_routes(
     @_answers(
         routes,
         "/v1/function",
-        Function,
+        "Function",
         "Return the callers, callees and lines of a function, in one service or in all",
         (*SELECTION, *FOCUS, "function", "n"),
     )
@@ -179,7 +168,7 @@ def query_routes(
     @_answers(
         routes,
         "/v1/series",
-        TimeSeries,
+        "TimeSeries",
         "Return the share of a function or package over time",
         (*SELECTION, *LATENCIES, "sample_type", "function", "package", "step"),
     )
@@ -196,7 +185,7 @@ def query_routes(
     @_answers(
         routes,
         "/v1/diff",
-        Diff,
+        "Diff",
         "Compare the shares of functions, packages, files or lines in two selections",
         (*SELECTION, *BASE, *FOCUS, "by", "sort", "n"),
     )
@@ -216,7 +205,7 @@ def query_routes(
     @_answers(
         routes,
         "/v1/histogram",
-        Histogram,
+        "Histogram",
         "Return the histogram of latencies, compared with a base if one is given",
         (*SELECTION, *BASE),
     )
@@ -233,7 +222,7 @@ def query_routes(
     @_answers(
         routes,
         "/v1/heatmap",
-        HeatMap,
+        "HeatMap",
         "Return the histogram of latencies of each step of time",
         (*SELECTION, "step"),
     )
@@ -253,7 +242,13 @@ def _table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:
 
 
 def _check_sample_type(
-    focus: Focus, answer: Top | FlameGraphAnswer | Function | TimeSeries | Diff | Unnamed
+    focus: Focus,
+    answer: answers.Top
+    | answers.FlameGraphAnswer
+    | answers.Function
+    | answers.TimeSeries
+    | answers.Diff
+    | answers.Unnamed,
 ) -> None:
     """Raise NotOfThisProfile if the answer isn't about the sample type that was asked for."""
     if focus.sample_type not in {"", answer.sample_type.type}:
@@ -266,7 +261,7 @@ def _check_sample_type(
 def _answers(  # noqa: PLR0917 - as the table of routes has them
     routes: Routes,
     path: str,
-    model: type[BaseModel],
+    model: str,
     summary: str,
     taken: Sequence[str],
     statuses: Sequence[int] = (400, 403, 404, 422, 503),
@@ -274,8 +269,8 @@ def _answers(  # noqa: PLR0917 - as the table of routes has them
     """Return the decorator of a route that answers a question with a model; `taken` are its parameters."""
     return routes.get(
         path,
+        [import_answers],
         summary=summary,
-        response_description=(model.__doc__ or "").partition("\n")[0].rstrip("."),
         response_model=model,
         responses=problems(*statuses),
         openapi_extra=parameters(*taken),

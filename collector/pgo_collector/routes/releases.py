@@ -1,5 +1,7 @@
 """/v1/releases: list releases, make one, and pin the one that pipelines get."""
 
+from __future__ import annotations
+
 from http import HTTPStatus
 from typing import Any
 
@@ -11,7 +13,8 @@ from pgo_collector.http.auth import context_of, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems, success
 from pgo_collector.http.routing import Routes
-from pgo_collector.releases.release import Choice, Release, number_of
+from pgo_collector.releases import records
+from pgo_collector.releases.release import number_of
 from pgo_collector.releases.releases import AllReleases, ServiceReleases
 from pgo_collector.routes.release import releases_in
 
@@ -23,7 +26,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
     """Return the routes."""
     routes = Routes(require_service_key(keys, default_service))
 
-    async def current_entry(releases: ServiceReleases, release: Release) -> dict[str, Any]:
+    async def current_entry(releases: ServiceReleases, release: records.Release) -> dict[str, Any]:
         return _release_entry(release, await releases.choice())
 
     @routes.get(
@@ -90,7 +93,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
     return routes
 
 
-def _release_entry(release: Release, choice: Choice | None) -> dict[str, Any]:
+def _release_entry(release: records.Release, choice: records.Choice | None) -> dict[str, Any]:
     """Return a release as clients see it."""
     is_current = choice is not None and choice.number == release.number
     is_pinned = is_current and choice is not None and choice.pinned

@@ -19,7 +19,7 @@ from pgo_collector.http.parameters import one_of
 from pgo_collector.http.routing import Routes, check_parameters
 from pgo_collector.http.traces import trace_query_of, visible_services
 from pgo_collector.model.series import EVERY_SERVICE
-from pgo_collector.queries.answers import Traces
+from pgo_collector.queries import import_answers
 from pgo_collector.queries.traces import KeptTraces, traces_of
 from pgo_collector.traces.forms import FORMS
 from pgo_collector.traces.tracing import Tracing
@@ -66,9 +66,10 @@ def traces_routes(kept: KeptTraces, keys: KeyFile) -> Routes:
 
     @routes.get(
         "/v1/traces",
+        [import_answers],
         summary="List the traced requests about the services of the key",
         response_description="The requests",
-        response_model=Traces,
+        response_model="Traces",
         responses=problems(400, 403, 503),
         openapi_extra=parameters("service", "from", "to", "last", "errors", "order", "limit"),
     )

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from pprof_merge.analysis import function_in, unit_called
 
-from pgo_collector.queries.answers import SampleType
+from pgo_collector.queries import answers
 
 MAX_NAME = 240
 _TIME = ((3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
@@ -15,7 +15,7 @@ _COUNT = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _AGES = ((86400 * 2, 86400, "days"), (7200, 3600, "hours"), (120, 60, "minutes"))
 
 
-def amount(value: int, sample_type: SampleType) -> str:
+def amount(value: int, sample_type: answers.SampleType) -> str:
     """Return a value with its unit: `1.24 s`, `3.1 MiB`, `1,240`."""
     unit = unit_called(sample_type.unit)
     if unit is None:
@@ -54,7 +54,7 @@ def direction(difference: float) -> str:
     return {"+": "up", "\N{MINUS SIGN}": "down"}.get(points(difference)[0], "")
 
 
-def nothing_in(total: int, whole: int, sample_type: SampleType) -> str:
+def nothing_in(total: int, whole: int, sample_type: answers.SampleType) -> str:
     """Return why there is nothing to show if a total is 0, else ""; `whole` is the total without filters."""
     if total:
         return ""

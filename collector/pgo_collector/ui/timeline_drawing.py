@@ -16,7 +16,7 @@ from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.activity import SECOND, Activity
 from pgo_collector.releases.folder import Releases
-from pgo_collector.releases.release import Release
+from pgo_collector.releases.records import Release
 from pgo_collector.ui.amounts import amount, count, cut
 from pgo_collector.ui.links import Links
 

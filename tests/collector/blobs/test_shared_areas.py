@@ -23,7 +23,7 @@ from pgo_collector.engine.start_lines import Additions, Tables
 from pgo_collector.errors import CopyDamaged, NoSuchRelease
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
-from pgo_collector.releases.release import Choice, Release, Summary
+from pgo_collector.releases.records import Choice, Release, Summary
 from structlog.testing import capture_logs
 
 from tests.catalogs import SharedSchema

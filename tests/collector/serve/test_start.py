@@ -26,7 +26,7 @@ NOT_AT_A_START = (
     "prometheus_client",
     "psycopg",
     "pgo_collector.ui.pages",
-    "pydantic.v1",
+    "pydantic",
     "sqlalchemy.dialects.postgresql",
 )
 # What takes half of a start, and is imported while /healthz is answered.
