@@ -136,14 +136,14 @@ def read_merge_inputs(
             rows = Rows(STORED_LIMITS, every_label=every_label, requests=chosen.requests)
     with span("engine", "read blobs", blobs=len(blobs)) as reading:
         if is_cached:
-            unreadable = ROW_CACHE.load(chosen.owner, blobs, times)
+            numbers, unreadable = ROW_CACHE.load(chosen.owner, blobs, times)
         else:
             unreadable = rows.load(blobs, np.arange(len(blobs)), times)
+            numbers = rows.numbers(blobs)
         reading.divide(inflate=times.inflate, decode=times.decode, intern=times.intern)
     left_out = [
         LeftOut(blobs.name(row), why[:_LONGEST_REASON], is_damaged=True) for row, why in unreadable.items()
     ]
-    numbers = rows.numbers(blobs)
     numbers[[*unreadable]] = -1
     read = np.flatnonzero(numbers >= 0)
     headers, header_of = rows.collection.headers(numbers[read])

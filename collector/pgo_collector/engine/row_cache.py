@@ -271,18 +271,21 @@ class RowCache:
 
     def load(
         self, owner: str, blobs: BlobColumns, times: StepTimes | None = None, *, is_use: bool = True
-    ) -> dict[int, str]:
-        """Read the blobs that an owner's rows don't have, as `Rows.load` does; return what that returns.
+    ) -> tuple[Int64s, dict[int, str]]:
+        """Read the blobs that an owner's rows don't have; return what `Rows.numbers` and `Rows.load` return.
 
         New profiles are written to disk in segments on the way, so that memory doesn't grow with the blobs.
         """
         rows = self.rows(owner, is_use=is_use)
         unreadable: dict[int, str] = {}
-        new = rows.missing(blobs)
+        numbers = rows.numbers(blobs)
+        new = np.flatnonzero(numbers < 0)
         for part in np.array_split(new, max(1, len(new) // SEGMENT_PROFILES)):
             unreadable |= rows.load(blobs, part, times, RECENT.take)
             self._save_segment(owner)
-        return unreadable
+        # Of tens of thousands, few are new, and to look for all of them again takes milliseconds.
+        numbers[new] = rows.collection.find(blobs.digests[new])
+        return numbers, unreadable
 
     def add(self, owner: str, profiles: Sequence[Profile]) -> None:
         """Add profiles that were just read to an owner's rows, unless memory for rows is short."""
