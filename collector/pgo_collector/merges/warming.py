@@ -26,6 +26,7 @@ from pgo_collector.engine.row_cache import SEGMENT_PROFILES
 from pgo_collector.engine.tasks import missing_rows, read_rows, sum_rows
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.merges.inputs import choose_live, chosen_of
+from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Selection
 from pgo_collector.store.store import Store
 from pgo_collector.workers.blob_tasks import BlobTasks
@@ -75,6 +76,7 @@ class Warming:
         """Read the stored blobs ahead, and from then on new ones, until cancelled."""
         try:
             await self._read_stored()
+            await asyncio.to_thread(self._compile_statements)
         except _FAILURES as error:
             _log_failed(error)
         while True:
@@ -87,6 +89,14 @@ class Warming:
                 except _FAILURES as error:
                     _log_failed(error)
                 del self._waiting[owner]
+
+    def _compile_statements(self) -> None:
+        """Select nothing, as most merges select something: everything, the last days, between two times.
+
+        SQLAlchemy compiles a statement at its first use, which would take the first merge 8 ms.
+        """
+        for begin, end in ((None, None), (0, time.time_ns()), (0, 1)):
+            self._store.catalog.resolve(Selection("", CPU, begin=begin, end=end))
 
     async def _changed(self) -> None:
         """Wait until there may be new blobs. When none come, have the workers give freed memory back."""
