@@ -43,7 +43,8 @@ def sections(rig: Rig) -> list[Section]:
 
 The first merge of a service's profiles by a collector that has just started: as soon as the last one was
 submitted, over four connections, and when the workers have [read them ahead](merging.md#read-ahead). The last
-column is what that took after the last submit; some were read between the submits.""",
+column is what that took after the last submit; some were read between the submits.
+[The engine](engine.md#a-first-merge-over-http) says where the time of 200 goes.""",
         )
     ]
 
