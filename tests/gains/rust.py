@@ -26,6 +26,7 @@ directory = "{_CRATES}"
 _FLAGS = (
     "-Cdebuginfo=2",
     "-Zdebug-info-for-profiling",
+    "-Csymbol-mangling-version=v0",
     "-Cforce-frame-pointers=yes",
     "-Clink-arg=-Wl,--build-id=sha1",
 )

@@ -20,6 +20,7 @@ from pprof_merge.analysis.compiler import weight_column
 from pprof_merge.analysis.sample_paths import (
     RANGES,
     has_branches,
+    is_found,
     kept_counts,
     samples_of_leaves,
     value_column,
@@ -75,6 +76,7 @@ _USUAL_PERIOD = 10_000_000
 _RECORDS = 32
 NOT_USED = "it has no calls, or their weights add up to 0"
 _LLVM = "LLVM (clang, rustc)"
+_OLD_RUST = "rustc, which finds no function with a dot in its name (build with -Csymbol-mangling-version=v0),"
 # The share of the time below the hottest call, under which programs gained 3 % at most: gofmt has 0.11 and
 # gotype 0.07, and logsum has 0.81 and got 2.26 times as fast. Between them nothing was measured.
 _HOT = 0.2
@@ -145,9 +147,12 @@ class Gain:
 
 
 def kept_by_llvm(profile: Profile, budget: Budget) -> int:
-    """Return the sum of the values that the format llvm keeps. Raises UnfitForFormat and OutputTooLarge."""
+    """Return the sum of the values that the format llvm keeps in functions that LLVM finds.
+
+    Raises UnfitForFormat and OutputTooLarge.
+    """
     try:
-        return sum(total for _, total, _ in kept_counts(profile, budget))
+        return sum(total for path, total, _ in kept_counts(profile, budget) if is_found(path[0][0]))
     except UnfitForFormat as unfit:
         if _is_of_known_program(profile):
             raise UnfitForFormat(f"{unfit} without the program that was profiled") from unfit
@@ -184,7 +189,8 @@ def expected_gain(
     try:
         column = RANGES if has_branches(profile.header) else value_column(profile.header)
         samples, of = _counted(profile, column, kept(profile, budget))
-        found["llvm"] = _outlook(_LLVM, samples, of, measured["llvm"], nanos=nanos, instances=instances)
+        name = _OLD_RUST if samples < of and _has_old_rust_names(profile) else _LLVM
+        found["llvm"] = _outlook(name, samples, of, measured["llvm"], nanos=nanos, instances=instances)
     except (UnfitForFormat, OutputTooLarge) as refused:
         found["llvm"] = FormatGain("none", str(refused), 0, 0.0)
     order: Sequence[Compiler] = ("go", "llvm") if is_go else ("llvm", "go")
@@ -251,6 +257,13 @@ def _is_of_known_program(profile: Profile) -> bool:
     mapping, mappings = profile.locations.mapping[leaves], profile.mappings
     has_build_id = np.array([bool(profile.strings[row]) for row in mappings.build_id.tolist()] + [False])
     return bool((has_build_id[mapping] & (profile.locations.address[leaves] != 0)).any())
+
+
+def _has_old_rust_names(profile: Profile) -> bool:
+    """Return whether a Rust program has names that LLVM doesn't find. Its library's, built before, may be."""
+    functions = profile.functions
+    names = [profile.strings[row] for row in {*functions.system_name.tolist(), *functions.name.tolist()}]
+    return not all(map(is_found, names)) and not any(name.startswith(b"_R") for name in names)
 
 
 def _hottest_call(profile: Profile, names: Sequence[bytes]) -> HotCall | None:

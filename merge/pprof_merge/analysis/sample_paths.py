@@ -33,6 +33,8 @@ _READABLE_NAME = re.compile(rb"[^\x00-\x20\x7f#\[0-9][^\x00-\x1f\x7f]*")
 # `.cold`, or any of these with a number, as in `.part.0`.
 _COLD = b"cold"
 _NUMBERED = {b"llvm", b"part", b"__part", b"lto_priv", b"isra", b"constprop", _COLD}
+# A name with a dot, mangled by rustc in its first way, which ends with a hash.
+_OLD_RUST_NAME = re.compile(rb"_ZN[^.]*\..*17h[0-9a-f]{16}E")
 # Memory, in bytes, that a line of an inlined function takes in a path and in the tree; about a third at a
 # time.
 _LINE_BYTES = 256
@@ -184,6 +186,15 @@ def base_name(name: bytes) -> bytes:
         else:
             break
     return b".".join(parts)
+
+
+def is_found(name: bytes) -> bool:
+    """Return whether LLVM finds the profile of a function of this name; it doesn't find all of Rust's.
+
+    For a function `a.b` it looks up `a` (SampleProf.h, `getCanonicalFnName`). The names that rustc makes
+    without `-Csymbol-mangling-version=v0` have dots: `_ZN3std2io5impls58_$LT$impl$u20$std..io..Write$u20$…`.
+    """
+    return _OLD_RUST_NAME.fullmatch(name) is None
 
 
 def binary_of(profile: Profile, location: int) -> bytes:

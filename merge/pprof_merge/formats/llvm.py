@@ -20,6 +20,7 @@ from pprof_merge.analysis.sample_paths import (
     Path,
     Place,
     has_branches,
+    is_found,
     kept_counts,
     samples_of_leaves,
 )
@@ -78,16 +79,15 @@ def pieces(profile: Profile, budget: Budget) -> Iterator[bytes]:
 
 
 def samples_in(pieces: Iterable[bytes]) -> int:
-    """Return how many samples are in the pieces of a profile in this format: the sum over its functions.
+    """Return how many samples are in the pieces of a profile in this format: the sum over the functions that
+    LLVM finds in it.
 
     Each piece ends with a line. A line of a function's own begins with a space.
     """
-    return sum(
-        int(line.rsplit(b":", 2)[1])
-        for piece in pieces
-        for line in piece.splitlines()
-        if not line.startswith(b" ")
+    functions = (
+        line.rsplit(b":", 2) for piece in pieces for line in piece.splitlines() if not line.startswith(b" ")
     )
+    return sum(int(total) for name, total, _ in functions if is_found(name))
 
 
 def text(

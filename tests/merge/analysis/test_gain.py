@@ -195,6 +195,25 @@ def test_only_samples_that_a_compiler_takes_count() -> None:
     assert gain.formats["llvm"].samples == 500
 
 
+OLD_NAME, FOUND = (
+    "_ZN4core3ops8function5Fn$LT$A..B$GT$17h0123456789abcdefE",
+    "_ZN4main4work17h0123456789abcdefE",
+)
+
+
+def test_samples_in_names_of_rust_that_llvm_cuts_do_not_count() -> None:
+    gain = gain_of(edited(unchanged, {OLD_NAME: 4000, FOUND: 1000}))
+    assert gain.formats["llvm"].samples == 1000
+    assert gain.formats["llvm"].reason.startswith(
+        "rustc, which finds no function with a dot in its name (build with -Csymbol-mangling-version=v0), can"
+        " use 1,000 of 5,000 samples"
+    )
+    # As in programs with other names, whose library still has these: it was built before.
+    gain = gain_of(edited(unchanged, {OLD_NAME: 4000, "_RNvC4main4work": 1000}))
+    assert gain.formats["llvm"].samples == 1000
+    assert gain.formats["llvm"].reason.startswith("LLVM (clang, rustc) can use 1,000 of 5,000 samples")
+
+
 @pytest.mark.parametrize("kept", [0, 1])
 def test_one_sample_type_is_enough_to_count_samples(kept: int) -> None:
     def one_type(message: profile_pb2.Profile) -> None:

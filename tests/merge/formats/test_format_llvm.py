@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import UnfitForFormat, merge
+from pprof_merge.analysis.sample_paths import is_found
 from pprof_merge.formats.llvm import llvm_sample_profile
 
 from tests.merge.formats.native import CPU, LARGEST, Frame, Leaf, native
@@ -223,3 +224,18 @@ def test_llvm_reads_the_deepest_path_there_is(reread: Callable[[bytes], bytes]) 
     deepest = written(Leaf(1, 5, (main_at(12),) * 200))
     assert deepest.count(b"\n") == 201
     assert reread(deepest) == deepest
+
+
+@pytest.mark.system("clang")
+@pytest.mark.parametrize(
+    "name", ["_ZN1a1b17h0123456789abcdefE", "_ZN4a..b1c17h0123456789abcdefE", "_RNvC1a1b", "a"]
+)
+def test_llvm_finds_the_names_that_are_said_to_be_found(tmp_path: Path, name: str) -> None:
+    """Rust's old names with dots are not found: what clang does then is what rustc does, by the same code."""
+    source, profile = tmp_path / "program.c", tmp_path / "program.prof"
+    source.write_text(f'int work(int) __asm__("{name}");\nint work(int n) {{\n  return n ? n * 3 : 1;\n}}\n')
+    profile.write_bytes(written(Leaf(1, 5, (Frame(name.encode(), 12, 11),))))
+    guided = [f"-fprofile-sample-use={profile}", "-Rpass-analysis=sample-profile"]
+    command = ["clang", "-c", "-O2", "-g", *guided, "-o", str(tmp_path / "program.o"), str(source)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    assert ("Applied 5 samples" in said) == is_found(name.encode())
