@@ -47,15 +47,18 @@ END;
 }
 
 
-def postgres_gains(folder: Path, rounds: int) -> list[Gain]:
-    """Build PostgreSQL in an empty folder, and return what its builds cost for each load."""
+def postgres_gains(toolchain: Toolchain, folder: Path, rounds: int, command: str) -> list[Gain]:
+    """Build PostgreSQL in an empty folder, and return what its builds cost for each load.
+
+    `command` is what the page names for its rows.
+    """
     stamp = machine.stamp()
     # The user `postgres` can't come into the folders of others.
     work = Path(tempfile.mkdtemp(prefix="postgres-build-"))
     work.chmod(0o755)
     try:
         with only_postgres(), Server(folder / "collector") as server:
-            _follow_the_page(Clone(folder / "clone", server), work)
+            _follow_the_page(Clone(folder / "clone", server), work, toolchain)
         installed = work / "installed" / "bin"
         builds = {profile: installed / f"pg-{name}" for profile, name in BUILDS.items()}
         flags = shared_flags(builds)
@@ -66,7 +69,6 @@ def postgres_gains(folder: Path, rounds: int) -> list[Gain]:
         samples = int(decode((work / "merged.pb.gz").read_bytes()).samples.values[:, 0].sum())
     finally:
         shutil.rmtree(work)
-    compiler = f"clang {Toolchain('clang').version}"
     how = (
         f"Debian's source package postgresql-15, built by [these commands]({PAGE}). The profile has\n"
         f"{samples:,} samples of three servers. Instructions are of one transaction, of\n"
@@ -77,8 +79,8 @@ def postgres_gains(folder: Path, rounds: int) -> list[Gain]:
     return [
         Gain(
             f"{NAME}, {load}",
-            compiler,
-            f'make gains ARGS="{NAME}"',
+            f"clang {toolchain.version}",
+            command,
             {build: [count] for build, count in instructions[script].items()},
             compared(seconds[script]),
             how,
@@ -87,13 +89,17 @@ def postgres_gains(folder: Path, rounds: int) -> list[Gain]:
     ]
 
 
-def _follow_the_page(clone: Clone, work: Path) -> None:
-    """Run the page's commands, with its sources unpacked in another way, since apt may have none."""
+def _follow_the_page(clone: Clone, work: Path, toolchain: Toolchain) -> None:
+    """Run the page's commands, whose clang is the toolchain's.
+
+    The sources are unpacked in another way, since apt may have none.
+    """
     first, _, *steps, _ = commands(PAGE)
     sources_of("postgresql-15", work)
     for step in steps:
         progress(f"{NAME}: {step.strip().splitlines()[0]}")
-        clone.paste(first + step, {"/tmp/postgres-build": str(work)})  # noqa: S108 - as the page has it
+        there = {"/tmp/postgres-build": str(work)}  # noqa: S108 - as the page has it
+        clone.paste(first + step, there, toolchain.environment)
 
 
 def _seconds(builds: dict[str, Path], rounds: int) -> dict[str, dict[str, list[float]]]:

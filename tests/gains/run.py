@@ -91,9 +91,10 @@ def _gains(
         return [go_gain(of_go[name], folder, options.profiles, options.rounds)]
     if name in SERVERS:
         return [server_gain(SERVERS[name](), folder, options.profiles, options.rounds)]
+    toolchain = Toolchain(options.clang)
     if name == postgres.NAME:
-        return postgres.postgres_gains(folder, options.rounds)
-    program, toolchain = PROGRAMS[name], Toolchain(options.clang)
+        return postgres.postgres_gains(toolchain, folder, options.rounds, command)
+    program = PROGRAMS[name]
     kind = RustBuilder if program.is_rust else ClangBuilder
     builder = kind(program, toolchain, folder)
     measured = gain(

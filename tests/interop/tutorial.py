@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -44,11 +44,16 @@ class Clone:
         self._git("init", "--quiet")
         self._git("add", "--all")
 
-    def paste(self, commands: str, instead: dict[str, str] | None = None) -> str:
-        """Return what the commands print; fail if one does."""
+    def paste(
+        self,
+        commands: str,
+        instead: dict[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> str:
+        """Return what the commands print; fail if one does. `environment` has more variables for them."""
         for there, here in {"http://127.0.0.1:8080": self._server.base_url, **(instead or {})}.items():
             commands = re.sub(there, here, commands)
-        return pasted(commands, self.folder, {**os.environ, **go_environment()})
+        return pasted(commands, self.folder, {**go_environment(), **(environment or {})})
 
     def untracked(self) -> list[str]:
         """Return the files that git neither has nor ignores."""
