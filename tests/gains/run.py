@@ -39,7 +39,7 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
         "--profiles", type=int, default=5, help="profiles that are taken, and built with (default: 5)"
     )
     described.add_argument("--rounds", type=int, default=9, help="runs of each build (default: 9)")
-    described.add_argument("--hertz", type=int, default=997, help="samples a second of CPU (default: 997)")
+    described.add_argument("--hertz", type=int, help="samples a second of CPU (default: the program's)")
     described.add_argument("--samples", type=int, help="how many samples a curve has at most")
     described.add_argument(
         "--page", type=Path, default=page.FILE, metavar="FILE", help="where to write (default: docs)"
@@ -103,7 +103,7 @@ def _gains(
         folder,
         profiles=options.profiles,
         rounds=options.rounds,
-        hertz=options.hertz,
+        hertz=options.hertz or program.hertz,
         command=command,
     )
     return [measured]
