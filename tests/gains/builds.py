@@ -33,8 +33,9 @@ FLAGS = (
 _FLOW = ("-sample-profile-use-profi", "-inline-cold-callsite-threshold=75")
 # What may differ between builds that are compared: the profile, how it is read, and the names of files that
 # are written, some of which clang 19 adds.
+_LLVM = "|".join((*_FLOW, r"-hot-callsite-threshold=\d+"))
 _OF_THE_PROFILE = re.compile(
-    rf" (-o \S+|-dumpdir \S+|-fprofile-(?:sample-)?use=[^\s\"]+|-mllvm (?:{'|'.join(_FLOW)}))(?=[ \"]|$)"
+    rf" (-o \S+|-dumpdir \S+|-fprofile-(?:sample-)?use=[^\s\"]+|-mllvm (?:{_LLVM}))(?=[ \"]|$)"
 )
 _COMPILER, _COMMAND = ".comment", ".GCC.command.line"
 
@@ -107,7 +108,7 @@ class ClangBuilder:
         self.toolchain = toolchain
         self.compiler = f"clang {toolchain.version}"
         self.flags = " ".join((*FLAGS, *program.options))
-        self.flow = flow_flags(toolchain)
+        self.flow = flow_flags(toolchain, program.flow)
         self._program, self._folder = program, folder
         (folder / "sources").mkdir()
         self.sources = program.unpack(folder / "sources")
@@ -137,10 +138,13 @@ class ClangBuilder:
         return binary
 
 
-def flow_flags(toolchain: Toolchain) -> tuple[str, ...]:
-    """Return clang's flags for a profile that has counts of lines that weren't sampled."""
+def flow_flags(toolchain: Toolchain, of_program: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return clang's flags for a profile that has counts of lines that weren't sampled.
+
+    `of_program` are LLVM's flags that a program has besides.
+    """
     used = _FLOW if toolchain.version >= 14 else _FLOW[1:]
-    return tuple(word for flag in used for word in ("-mllvm", flag))
+    return tuple(word for flag in (*used, *of_program) for word in ("-mllvm", flag))
 
 
 def shared_flags(programs: Mapping[str, Path]) -> str:

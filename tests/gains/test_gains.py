@@ -13,7 +13,7 @@ from tests.gains import page, run
 from tests.gains.builds import FLAGS, NotComparableError, Toolchain, flow_flags, shared_flags
 from tests.gains.costs import Compared, in_turns, instructions
 from tests.gains.page import INSTRUMENTED, NONE, OURS, Built, Gain, Latency
-from tests.gains.programs import ROOT
+from tests.gains.programs import PROGRAMS, ROOT
 
 needs_tools = pytest.mark.system("clang", "gcc", "llvm-profdata", "perf", "valgrind")
 
@@ -37,7 +37,8 @@ def built(folder: Path, name: str, *flags: str, compiler: str = "clang") -> Path
 @needs_tools
 def test_builds_that_differ_in_their_profile_alone_compare(tmp_path: Path) -> None:
     (tmp_path / "some.prof").write_text("main:10:0\n 0: 10\n")
-    guided = ("-fprofile-sample-use=" + str(tmp_path / "some.prof"), *flow_flags(Toolchain("clang")))
+    flow = flow_flags(Toolchain("clang"), PROGRAMS["sqlite"].flow)
+    guided = ("-fprofile-sample-use=" + str(tmp_path / "some.prof"), *flow)
     builds = {"none": built(tmp_path, "none", *FLAGS), "ours": built(tmp_path, "ours", *FLAGS, *guided)}
     shared = shared_flags(builds)
     assert "-O2" in shared
