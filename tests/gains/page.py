@@ -31,6 +31,7 @@ KINDS = MappingProxyType(
         "gotype": "compiler",
         "glua": "interpreter",
         "lua": "interpreter",
+        "python": "interpreter",
         "markdown": "text",
         "json": "text",
         "logs": "text",

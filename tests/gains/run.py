@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.bench.measure import progress
-from tests.gains import curve, fleet, page, postgres
+from tests.gains import curve, fleet, page, postgres, python
 from tests.gains.builds import ClangBuilder, Toolchain
 from tests.gains.go import GoProgram, go_gain, go_programs
 from tests.gains.native import gain
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the programs one after another, and write the rows of each."""
     of_go = go_programs()
     curves = [curve.PREFIX + name for name in _CURVES]
-    names = [*PROGRAMS, *of_go, *SERVERS, postgres.NAME, fleet.NAME, *curves]
+    names = [*PROGRAMS, *of_go, *SERVERS, postgres.NAME, python.NAME, fleet.NAME, *curves]
     options = parser(names).parse_args(arguments)
     asked = names if _ALL in options.programs else options.programs
     with tempfile.TemporaryDirectory(prefix="gains-") as scratch:
@@ -94,6 +94,8 @@ def _gains(
     toolchain = Toolchain(options.clang)
     if name == postgres.NAME:
         return postgres.postgres_gains(toolchain, folder, options.rounds, command)
+    if name == python.NAME:
+        return [python.python_gain(folder, options.rounds)]
     program = PROGRAMS[name]
     kind = RustBuilder if program.is_rust else ClangBuilder
     builder = kind(program, toolchain, folder)

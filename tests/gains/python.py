@@ -1,0 +1,171 @@
+"""The gain of CPython, built as docs/tutorial-python-build.md has it: the page's commands are run.
+
+The builds stay in `.dev/gains/python`. A run that was interrupted goes on behind the last step that was done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from pathlib import Path
+from statistics import geometric_mean
+from typing import NamedTuple
+
+from pprof_merge import decode
+
+from tests.bench import machine, report
+from tests.bench.measure import progress, run
+from tests.gains.builds import Toolchain, shared_flags
+from tests.gains.costs import compared, counted
+from tests.gains.debian import UNPACKED, needed, sources_of
+from tests.gains.page import INSTRUMENTED, NONE, WITH_PROGRAM, Gain
+from tests.interop.tutorial import Clone, commands
+from tests.server import Server
+
+NAME = "python"
+PAGE = "tutorial-python-build.md"
+# The builds of the page, by what docs/gains.md calls their profiles.
+BUILDS = {NONE: "none", WITH_PROGRAM: "ours", INSTRUMENTED: "instrumented"}
+WORK = UNPACKED.parent / NAME
+_SITE = WORK / "site"
+_SUITE = _SITE / "pyperformance" / "data-files" / "benchmarks"
+# Each run has the same order of sets, and the page's packages.
+ENVIRONMENT = ("env", "PYTHONHASHSEED=0", f"PYTHONPATH={_SITE}")
+_HEAD = ("benchmark", "instructions", "saved by ours", "saved by instrumented", "of what instrumented saves")
+
+
+class Benchmark(NamedTuple):
+    """A benchmark of pyperformance: its folder and argument, and how many of its loops are measured."""
+
+    name: str
+    loops: int
+    argument: str = ""
+
+    def arguments(self, loops: int) -> list[str]:
+        """Return the arguments of a Python that runs it in one process, without a warm-up."""
+        asked = ["--worker", "--warmups=0", "--values=1", f"--loops={loops}"]
+        given = [self.argument] if self.argument else []
+        return [str(_SUITE / f"bm_{self.name}" / "run_benchmark.py"), *asked, *given]
+
+
+# Some 100 million instructions each.
+BENCHMARKS = (
+    Benchmark("deltablue", 10),
+    Benchmark("json_dumps", 3),
+    Benchmark("logging", 300, "format"),
+    Benchmark("nbody", 1),
+    Benchmark("pickle", 500, "pickle"),
+    Benchmark("regex_compile", 1),
+    Benchmark("regex_effbot", 2),
+    Benchmark("richards", 1),
+)
+# How much more of them takes CPU time.
+_TIMED = 5
+
+
+def python_gain(folder: Path, rounds: int) -> Gain:
+    """Build CPython, and return what its builds cost; `folder` is for the collector."""
+    needed("clang", "curl", "make", "perf", "strip", "valgrind", "wrk")
+    stamp = machine.stamp()
+    WORK.mkdir(parents=True, exist_ok=True)
+    with Server(folder / "collector") as server:
+        _follow_the_page(Clone(folder / "clone", server))
+    builds = {profile: WORK / "source" / f"python-{name}" for profile, name in BUILDS.items()}
+    flags = shared_flags(builds)
+    progress(f"{NAME}: all were built by commands such as: {flags}")
+    counts = _instructions(builds, folder)
+    seconds = _seconds(builds, rounds, folder)
+    samples = int(decode((WORK / "merged.pb.gz").read_bytes()).samples.values[:, 0].sum())
+    how = (
+        f"Debian's source package python3.11, built by [these commands]({PAGE}), without LTO. The\n"
+        f"profile has {samples:,} samples of a service of FastAPI under two loads, and of a job that reads\n"
+        "tables and logs. Instrumented is what `--enable-optimizations` counts in Python's own tests.\n"
+        "Measured is what neither has: benchmarks of pyperformance. The first table has geometric means:\n"
+        f"of the instructions below, of some loops without the start, and of CPU times of {_TIMED} times as\n"
+        f"many with the start, in {rounds} rounds.\n\n"
+        f"{report.table(_HEAD, rows_of(counts))}\n\n{stamp}"
+    )
+    return Gain(
+        NAME,
+        f"clang {Toolchain('clang').version}",
+        f'make gains ARGS="{NAME}"',
+        {build: [round(geometric_mean(of_build.values()))] for build, of_build in counts.items()},
+        compared(seconds),
+        how,
+    )
+
+
+def _follow_the_page(clone: Clone) -> None:
+    """Run the page's commands that weren't run here yet, or that follow one that has changed since."""
+    first, *steps, _ = commands(PAGE)
+    done, chain = WORK / "done", hashlib.sha256(first.encode())
+    done.mkdir(exist_ok=True)
+    for step in steps:
+        chain.update(step.encode())
+        mark, title = done / chain.hexdigest(), f"{NAME}: {step.strip().splitlines()[0]}"
+        if mark.exists():
+            progress(f"{title}: was done here before")
+            continue
+        progress(title)
+        if step is steps[0]:  # in another way, since apt may have no sources
+            with tempfile.TemporaryDirectory(dir=WORK) as unpacked:
+                sources = sources_of("python3.11", Path(unpacked))
+                shutil.rmtree(WORK / "source", ignore_errors=True)
+                sources.rename(WORK / "source")
+        else:
+            clone.paste(first + step, {"/tmp/python-build": str(WORK)})  # noqa: S108 - as the page has it
+        mark.touch()
+
+
+def _instructions(builds: Mapping[str, Path], folder: Path) -> dict[str, dict[str, int]]:
+    """Return the instructions of each benchmark's loops, by build and benchmark."""
+    found: dict[str, dict[str, int]] = {}
+    names = [benchmark.name for benchmark in BENCHMARKS]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for build, python in builds.items():
+            stripped = python.with_name("python-stripped")
+            subprocess.run(["strip", "-o", stripped, python], check=True)
+            counts = pool.map(instructions_of, BENCHMARKS, repeat(stripped), repeat(folder))
+            found[build] = dict(zip(names, counts, strict=True))
+            progress(f"{NAME}: {build}: instructions: {found[build]}")
+    return found
+
+
+def instructions_of(benchmark: Benchmark, python: Path, folder: Path) -> int:
+    """Return the instructions of a benchmark's loops, without what the first and the start take."""
+    own = folder / benchmark.name
+    own.mkdir(exist_ok=True)
+    few, many = (
+        counted(ENVIRONMENT, python, benchmark.arguments(loops), own) for loops in (1, 1 + benchmark.loops)
+    )
+    return many - few
+
+
+def _seconds(builds: Mapping[str, Path], rounds: int, folder: Path) -> dict[str, list[float]]:
+    """Return the geometric mean of the CPU seconds that the benchmarks take, by build, of each round."""
+    seconds: dict[str, list[float]] = {build: [] for build in builds}
+    for round_ in range(rounds + 1):
+        of_round: dict[str, list[float]] = {build: [] for build in builds}
+        for benchmark in BENCHMARKS:
+            arguments = benchmark.arguments(_TIMED * benchmark.loops)
+            for build, python in builds.items():
+                of_round[build].append(run([*ENVIRONMENT, python, *arguments], folder).cost.cpu)
+        if round_:  # the first fills caches
+            for build, of_build in of_round.items():
+                seconds[build].append(geometric_mean(of_build))
+        progress(f"{NAME}: round {round_} of {rounds}")
+    return seconds
+
+
+def rows_of(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Sequence[str]]:
+    """Yield what the builds save of each benchmark's instructions, by the counts of each build."""
+    for name, none in counts[NONE].items():
+        ours, best = (none - counts[build][name] for build in (WITH_PROGRAM, INSTRUMENTED))
+        share = f"{100 * ours / best:.0f} %" if best > 0 else ""
+        yield name, f"{none / 1e6:,.0f} M", f"{100 * ours / none:.1f} %", f"{100 * best / none:.1f} %", share
