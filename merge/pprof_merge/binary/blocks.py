@@ -83,7 +83,7 @@ def control_flow(function: Function, binary: Binary, limits: BinaryLimits) -> Co
     the tables have too many entries.
     """
     code = _code(function)
-    tables = _tables(code, binary, limits)
+    tables = _tables(code, function.start + len(function.code), binary, limits)
     starts = {function.start} | {end.target for end in code.ends.values() if end.target is not None}
     starts.update(*tables.values())
     blocks: list[list[int]] = []
@@ -155,11 +155,12 @@ def _indirect(operand: x86.X86Op) -> _End:
     return _End(goes_on=False, is_indirect=True, is_indexed=is_indexed, table=table)
 
 
-def _tables(code: _Code, binary: Binary, limits: BinaryLimits) -> dict[int, list[int]]:
+def _tables(code: _Code, after: int, binary: Binary, limits: BinaryLimits) -> dict[int, list[int]]:
     """Return the targets of the jump tables that a function uses, by the tables' addresses.
 
     A table has pointers, or distances from its own start in 32 bits. It ends where an entry isn't an
-    instruction of the function, or where the next table starts.
+    instruction of the function, or where the next table starts. Entries that are never used may lead to the
+    function's end: clang has no code for what can't be reached.
     """
     if not any(end.is_indirect for end in code.ends.values()):
         return {}
@@ -174,11 +175,12 @@ def _tables(code: _Code, binary: Binary, limits: BinaryLimits) -> dict[int, list
                 target = binary.pointer(at) if width == 8 else binary.number(at, width)
                 if target is not None and width != 8:
                     target += place
-                if target is None or target not in instructions:
+                if target is None or (target not in instructions and target != after):
                     break
-                targets.append(target)
+                if target != after:
+                    targets.append(target)
                 at += width
-            left -= len(targets)
+            left -= (at - place) // width
             if left < 0:
                 raise BinaryInvalid(f"a function's jump tables have over {limits.table_entries:,} entries")
             if len(targets) >= _FEWEST_ENTRIES:
