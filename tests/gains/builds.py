@@ -35,7 +35,7 @@ _FLOW = ("-sample-profile-use-profi", "-inline-cold-callsite-threshold=75")
 # are written, some of which clang 19 adds.
 _LLVM = "|".join((*_FLOW, r"-hot-callsite-threshold=\d+"))
 _OF_THE_PROFILE = re.compile(
-    rf" (-o \S+|-dumpdir \S+|-fprofile-(?:sample-)?use=[^\s\"]+|-mllvm (?:{_LLVM}))(?=[ \"]|$)"
+    rf" (-o \S+|-dumpdir \S+|-fprofile-(?:\w+-)?use=[^\s\"]+|-mllvm (?:{_LLVM}))(?=[ \"]|$)"
 )
 _COMPILER, _COMMAND = ".comment", ".GCC.command.line"
 

@@ -18,7 +18,12 @@ _DEBIANS = ("Created-By: Packages", "Origin: Debian", "Label: Debian")
 
 
 # Packages of programs that have other names.
-_PACKAGES = {"perf": "linux-perf", "strip": "binutils"}
+_PACKAGES = {
+    "dpkg-source": "dpkg-dev",
+    "llvm-profdata": "llvm",
+    "perf": "linux-perf",
+    "strip": "binutils",
+}
 
 
 def needed(*programs: str) -> None:

@@ -71,7 +71,7 @@ _TIMED = 5
 
 def python_gain(folder: Path, rounds: int) -> Gain:
     """Build CPython, and return what its builds cost; `folder` is for the collector."""
-    needed("clang", "curl", "make", "perf", "strip", "valgrind", "wrk")
+    needed("clang", "curl", "dpkg-source", "llvm-profdata", "make", "perf", "strip", "valgrind", "wrk")
     stamp = machine.stamp()
     WORK.mkdir(parents=True, exist_ok=True)
     with Server(folder / "collector") as server:
@@ -103,24 +103,32 @@ def python_gain(folder: Path, rounds: int) -> Gain:
 
 def _follow_the_page(clone: Clone) -> None:
     """Run the page's commands that weren't run here yet, or that follow one that has changed since."""
-    first, *steps, _ = commands(PAGE)
-    done, chain = WORK / "done", hashlib.sha256(first.encode())
+    blocks = commands(PAGE)
+    first, *steps, _ = blocks
+    done = WORK / "done"
     done.mkdir(exist_ok=True)
-    for step in steps:
-        chain.update(step.encode())
-        mark, title = done / chain.hexdigest(), f"{NAME}: {step.strip().splitlines()[0]}"
-        if mark.exists():
+    for number, (step, name) in enumerate(zip(steps, marks(blocks)[1:-1], strict=True), 1):
+        title = f"{NAME}: step {number} of {len(steps)}: {step.strip().splitlines()[0]}"
+        if (done / name).exists():
             progress(f"{title}: was done here before")
             continue
         progress(title)
-        if step is steps[0]:  # in another way, since apt may have no sources
+        if number == 1:  # in another way, since apt may have no sources
             with tempfile.TemporaryDirectory(dir=WORK) as unpacked:
                 sources = sources_of("python3.11", Path(unpacked))
                 shutil.rmtree(WORK / "source", ignore_errors=True)
                 sources.rename(WORK / "source")
         else:
             clone.paste(first + step, {"/tmp/python-build": str(WORK)})  # noqa: S108 - as the page has it
-        mark.touch()
+        (done / name).touch()
+
+
+def marks(blocks: Sequence[str]) -> list[str]:
+    """Return a name for each block of commands, which changes with the block and with those before it."""
+    return [
+        hashlib.sha256("\0".join(blocks[:number]).encode()).hexdigest()
+        for number in range(1, len(blocks) + 1)
+    ]
 
 
 def _instructions(builds: Mapping[str, Path], folder: Path) -> dict[str, dict[str, int]]:

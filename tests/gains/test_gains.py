@@ -39,10 +39,16 @@ def test_builds_that_differ_in_their_profile_alone_compare(tmp_path: Path) -> No
     (tmp_path / "some.prof").write_text("main:10:0\n 0: 10\n")
     flow = flow_flags(Toolchain("clang"), PROGRAMS["sqlite"].flow)
     guided = ("-fprofile-sample-use=" + str(tmp_path / "some.prof"), *flow)
-    builds = {"none": built(tmp_path, "none", *FLAGS), "ours": built(tmp_path, "ours", *FLAGS, *guided)}
+    (tmp_path / "counts.txt").write_text(":fe\nmain\n0\n1\n10\n")
+    counts = Toolchain("clang").merge_counts(tmp_path / "counts.txt")
+    builds = {
+        "none": built(tmp_path, "none", *FLAGS),
+        "ours": built(tmp_path, "ours", *FLAGS, *guided),
+        "instrumented": built(tmp_path, "instrumented", *FLAGS, f"-fprofile-instr-use={counts}"),
+    }
     shared = shared_flags(builds)
     assert "-O2" in shared
-    assert "profile-sample-use" not in shared
+    assert "profile" not in shared.replace("-fdebug-info-for-profiling", "")
 
 
 @needs_tools

@@ -31,6 +31,12 @@ def test_each_step_of_the_page_is_a_script_and_all_builds_are_in_it(tmp_path: Pa
     assert blocks[-1] == f'make gains ARGS="{python.NAME}"\n'
 
 
+def test_a_step_that_changed_and_those_behind_it_are_done_again() -> None:
+    before, after = (python.marks(["first", *steps]) for steps in (("a", "b", "c"), ("a", "B", "c")))
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, True, False, False]
+    assert len({*before, *after}) == 6
+
+
 def test_a_row_says_what_is_saved_of_a_benchmark() -> None:
     counts = {
         NONE: {"nbody": 100_000_000, "pickle": 200_000_000},
