@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,7 +23,7 @@ from pprof_merge import decode
 from tests.bench import machine, report
 from tests.bench.measure import progress, run
 from tests.gains.builds import Toolchain, shared_flags
-from tests.gains.costs import compared, counted
+from tests.gains.costs import compared
 from tests.gains.debian import UNPACKED, needed, sources_of
 from tests.gains.page import INSTRUMENTED, NONE, WITH_PROGRAM, Gain
 from tests.interop.tutorial import Clone, commands
@@ -65,6 +66,7 @@ BENCHMARKS = (
     Benchmark("regex_effbot", 2),
     Benchmark("richards", 1),
 )
+_COUNTED = str(Path(__file__).with_name("work") / "python" / "counted.py")
 # How much more of them takes CPU time.
 _TIMED = 5
 
@@ -79,8 +81,9 @@ def python_gain(folder: Path, rounds: int) -> Gain:
     builds = {profile: WORK / "source" / f"python-{name}" for profile, name in BUILDS.items()}
     flags = shared_flags(builds)
     progress(f"{NAME}: all were built by commands such as: {flags}")
-    counts = _instructions(builds, folder)
+    # The first round compiles modules of Python, which isn't counted below.
     seconds = _seconds(builds, rounds, folder)
+    counts = _instructions(builds, folder)
     samples = int(decode((WORK / "merged.pb.gz").read_bytes()).samples.values[:, 0].sum())
     how = (
         f"Debian's source package python3.11, built by [these commands]({PAGE}), without LTO. The\n"
@@ -133,26 +136,34 @@ def marks(blocks: Sequence[str]) -> list[str]:
 
 def _instructions(builds: Mapping[str, Path], folder: Path) -> dict[str, dict[str, int]]:
     """Return the instructions of each benchmark's loops, by build and benchmark."""
-    found: dict[str, dict[str, int]] = {}
-    names = [benchmark.name for benchmark in BENCHMARKS]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for build, python in builds.items():
-            stripped = python.with_name("python-stripped")
-            subprocess.run(["strip", "-o", stripped, python], check=True)
-            counts = pool.map(instructions_of, BENCHMARKS, repeat(stripped), repeat(folder))
-            found[build] = dict(zip(names, counts, strict=True))
-            progress(f"{NAME}: {build}: instructions: {found[build]}")
+        return dict(
+            zip(builds, pool.map(instructions_of, builds, builds.values(), repeat(folder)), strict=True)
+        )
+
+
+def instructions_of(build: str, python: Path, folder: Path) -> dict[str, int]:
+    """Return the instructions of each benchmark's loops, without what the first of them and the start take.
+
+    The start is the same for all, which are forked then, and so counted once.
+    """
+    stripped = python.with_name(f"{python.name}-stripped")
+    # Valgrind 3.19 gives up on some debug information of clang.
+    subprocess.run(["strip", "-o", stripped, python], check=True)
+    processes, log = folder / f"{python.name}.txt", folder / f"{python.name}.log"
+    runs = [(of, loops) for of in BENCHMARKS for loops in (1, 1 + of.loops)]
+    asked = [" ".join(benchmark.arguments(loops)) for benchmark, loops in runs]
+    valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    command = [*ENVIRONMENT, *valgrind, f"--log-file={log}", str(stripped), _COUNTED, str(processes), *asked]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    of_process = dict(re.findall(r"^==(\d+)== I +refs: +([\d,]+)", log.read_text(), re.MULTILINE))
+    counts = [int(of_process[process].replace(",", "")) for process in processes.read_text().split()]
+    found = {
+        benchmark.name: many - few
+        for benchmark, few, many in zip(BENCHMARKS, counts[::2], counts[1::2], strict=True)
+    }
+    progress(f"{NAME}: {build}: instructions: {found}")
     return found
-
-
-def instructions_of(benchmark: Benchmark, python: Path, folder: Path) -> int:
-    """Return the instructions of a benchmark's loops, without what the first and the start take."""
-    own = folder / benchmark.name
-    own.mkdir(exist_ok=True)
-    few, many = (
-        counted(ENVIRONMENT, python, benchmark.arguments(loops), own) for loops in (1, 1 + benchmark.loops)
-    )
-    return many - few
 
 
 def _seconds(builds: Mapping[str, Path], rounds: int, folder: Path) -> dict[str, list[float]]:
