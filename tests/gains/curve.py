@@ -98,7 +98,7 @@ class GoSubject:
         # A training has some 1,000 samples.
         rounds, *others = program.training[0]
         work = str(int(rounds) * samples // 1000), *others
-        merged, _ = profile_go(plain, program, folder, INSTANCES * (work,))
+        merged, _ = profile_go(plain, folder, program, INSTANCES * (work,))
         self.collected = merged.read_bytes()
         self.title = f"{program.source.name}, {program.source.compiler}"
         guided = ", ".join(("its own package", *(f"`{package}`" for package in program.library)))

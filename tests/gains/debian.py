@@ -6,13 +6,16 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 # Where packages are unpacked, once for all programs.
 UNPACKED = Path(__file__).parents[2] / ".dev" / "gains" / "packages"
 GOPATH = UNPACKED / "usr" / "share" / "gocode"
+_SOURCES = UNPACKED.parent / "sources"
 _GO_SOURCES = re.compile(r"^Inst (golang-\S+-dev) ", re.MULTILINE)
+_BUILT_FROM = re.compile(r"^ +(golang-\S+-dev)\b", re.MULTILINE)
 _TARGETS = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)"
 _DEBIANS = ("Created-By: Packages", "Origin: Debian", "Label: Debian")
 
@@ -22,8 +25,48 @@ _PACKAGES = {
     "dpkg-source": "dpkg-dev",
     "llvm-profdata": "llvm",
     "perf": "linux-perf",
+    "promtool": "prometheus",
     "strip": "binutils",
 }
+
+
+def _unchanged(_sources: Path) -> None:
+    """Leave sources as they are."""
+
+
+@dataclass(frozen=True)
+class SourcePackage:
+    """A source package of a Go program, which belongs to `path` in GOPATH.
+
+    It is unpacked with the Go sources that it is built from, but for those whose names match `unneeded`.
+    `prepare` then gets the folder of its sources, and makes of them what is built.
+    """
+
+    name: str
+    path: str
+    unneeded: str = "^$"
+    prepare: Callable[[Path], object] = _unchanged
+
+    @property
+    def gopath(self) -> Path:
+        """Return the folder that GOPATH has for it."""
+        return _SOURCES / self.name
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of its sources."""
+        return self.gopath / "src" / self.path
+
+    def unpack(self) -> None:
+        """Get it and what it needs, once. Raises FileNotFoundError if apt knows no packages of Debian."""
+        if not self.folder.exists():
+            with tempfile.TemporaryDirectory() as folder:
+                tree = sources_of(self.name, Path(folder))
+                asked = _BUILT_FROM.findall((tree / "debian" / "control").read_text())
+                unpack_go(package for package in {*asked} if not re.search(self.unneeded, package))
+                self.prepare(tree)
+                self.folder.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(tree, self.folder)
 
 
 def needed(*programs: str) -> None:

@@ -1,7 +1,8 @@
 """Questions of those who profile a fleet, answered with real Go programs: a table of docs/gains.md.
 
 May services share one profile? Does the last release's profile do? Are ten samples enough? Does trimming to
-what Go's compiler reads lose anything? The answers are executed instructions that builds save.
+what Go's compiler reads lose anything? Should each instance count alike? The answers are executed
+instructions that builds save.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ _ABOUT = f"""`make gains ARGS="{NAME}"`: the share of its instructions that a pr
 profiles than its own of today. Samples are drawn at random, {_DRAWS} times, of which the median is given. The
 last releases are esbuild 0.16.17 before 0.17.0, and goldmark 1.4.13 and chroma 2.3.0 before 1.5.4 and 2.5.0.
 Each figure is the median of {_COUNTS} counts, which differ by up to 1 % of all instructions. A profile that
-isn't trimmed has all stacks; the command fails if it makes other machine code than `format=go`."""
-OWN, WHOLE, SHARED, _LAST = "its own", "the same, not trimmed", "one of all three", "of the last release"
+isn't trimmed has all stacks; the command fails if it makes other machine code than `format=go`. Each instance
+counts alike with `weight=instance`; without, it counts by its samples."""
+OWN, WHOLE, EVEN = "its own", "the same, not trimmed", "its own, each instance alike"
+SHARED, _LAST = "one of all three", "of the last release"
 
 
 class Subject(Protocol):
@@ -94,7 +97,8 @@ def measure(programs: Mapping[str, GoProgram], folder: Path, page: Path) -> None
         for subject in subjects:
             profiles = {
                 OWN: _merged(server, subject.name),
-                WHOLE: _merged(server, subject.name, format_="pprof"),
+                WHOLE: _merged(server, subject.name, format="pprof"),
+                EVEN: _merged(server, subject.name, weight="instance"),
                 SHARED: shared,
             }
             if modules := _PROGRAMS[subject.name]:
@@ -104,8 +108,8 @@ def measure(programs: Mapping[str, GoProgram], folder: Path, page: Path) -> None
     report.write(page, [Section(TITLE, body)], INTRODUCTION)
 
 
-def _merged(server: Server, *services: str, format_: str = "go") -> bytes:
-    query = {"format": format_, "service": services}
+def _merged(server: Server, *services: str, **parameters: str) -> bytes:
+    query = {"format": "go", "service": services, **parameters}
     asked = server.client.get("/v1/merge", params=query, headers=bearer(server.merge_key))
     return asked.raise_for_status().content
 

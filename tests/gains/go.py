@@ -6,11 +6,13 @@ import json
 import os
 import resource
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pprof_merge import decode
@@ -18,8 +20,8 @@ from pprof_merge import decode
 from tests.bench import machine
 from tests.bench.measure import progress, run
 from tests.gains.costs import compared, instructions
-from tests.gains.debian import GOPATH, UNPACKED, needed, unpack, unpack_go
-from tests.gains.page import NONE, OURS, Built, Gain
+from tests.gains.debian import GOPATH, UNPACKED, SourcePackage, needed, unpack, unpack_go
+from tests.gains.page import NONE, OURS, Built, Gain, Latency
 from tests.gains.programs import ROOT
 from tests.oracle.oracle import GO, go_environment, go_root
 from tests.server import Server
@@ -43,8 +45,8 @@ class GoSource:
     """The sources of a program: `package`, as it is named in `folder`.
 
     It is a part of a module, or, if there are names in `debian`, built from the Go sources in these packages
-    of Debian, and from what they depend on; `before` are folders that GOPATH has before these. `inputs` are
-    packages with files that it is run on.
+    of Debian, and from what they depend on, or from the source package `origin`. `before` are folders that
+    GOPATH has before these. `inputs` are packages with files that it is run on, `tags` those of its build.
     """
 
     name: str
@@ -54,6 +56,8 @@ class GoSource:
     debian: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     before: tuple[Path, ...] = ()
+    origin: SourcePackage | None = None
+    tags: str = ""
 
     @property
     def compiler(self) -> str:
@@ -65,14 +69,17 @@ class GoSource:
     @property
     def environment(self) -> dict[str, str]:
         """Return the environment of its builds."""
-        path = os.pathsep.join(map(str, (*self.before, GOPATH)))
-        debian = {"GO111MODULE": "off", "GOFLAGS": "", "GOPATH": path} if self.debian else {}
-        return {**go_environment(), **debian}
+        origin = [self.origin.gopath] if self.origin else []
+        path = os.pathsep.join(map(str, (*self.before, *origin, GOPATH)))
+        debian = {"GO111MODULE": "off", "GOFLAGS": "", "GOPATH": path}
+        return {**go_environment(), **(debian if self.debian or origin else {})}
 
     def unpack(self) -> None:
         """Get the packages of Debian. Raises FileNotFoundError if apt doesn't know one of them."""
         unpack_go(self.debian)
         unpack(self.inputs)
+        if self.origin:
+            self.origin.unpack()
 
     def build(self, binary: Path, profile: Path | None = None) -> GoBuild:
         """Build the program, with a profile or none, and count the cost, of which none is saved by a cache.
@@ -80,7 +87,8 @@ class GoSource:
         Builds into one folder share a cache, in which no two are alike.
         """
         every = self.environment | {"GOCACHE": str(binary.parent / "go-cache")}
-        command = [GO, "build", f"-pgo={profile or 'off'}", "-o", str(binary), self.package]
+        command = [GO, "build", f"-pgo={profile or 'off'}", f"-tags={self.tags}", "-o", str(binary)]
+        command.append(self.package)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, cwd=self.folder, env=every, check=True, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -200,9 +208,9 @@ def _debian_programs() -> tuple[GoProgram, ...]:
         ),
         GoProgram(
             replace(PAGES, name="markdown"),
-            training=INSTANCES * (("render", "20", *trained),),
-            timed=("render", "3", *measured),
-            counted=("render", "1", *measured[::6]),
+            training=INSTANCES * (("render", "100", *trained),),
+            timed=("render", "15", *measured),
+            counted=("render", "5", *measured[::6]),
             apart="It is profiled on every second page of these docs, and measured on the others.",
         ),
     )
@@ -218,9 +226,12 @@ PAGES = GoSource(
 
 
 def documents() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return two halves of the pages of docs/, but those whose tables are measured."""
-    measured = {"benchmarks.md", "gains.md"}
-    files = [str(file) for file in sorted((ROOT / "docs").glob("*.md")) if file.name not in measured]
+    """Return two halves of the pages of docs/, but those whose tables are measured, and the list of pages.
+
+    That has blocks in a language of its own, for which chroma tries the file names of all that it knows.
+    """
+    others = {"benchmarks.md", "gains.md", "index.md"}
+    files = [str(file) for file in sorted((ROOT / "docs").glob("*.md")) if file.name not in others]
     return tuple(files[::2]), tuple(files[1::2])
 
 
@@ -230,49 +241,94 @@ def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gai
     needed("strip", "valgrind")
     progress(f"{source.name}: getting its sources and building it without a profile")
     source.unpack()
-    plain = source.build(folder / "none")
-    samples, guided = list[int](), list[GoBuild]()
-    for number in range(1, profiles + 1):
-        progress(f"{source.name}, profile {number} of {profiles}: profiling {INSTANCES} instances at once")
-        (folder / str(number)).mkdir()
-        merged, guide = profile_go(plain.binary, program, folder / str(number))
-        samples.append(samples_in(merged.read_bytes()))
-        progress(f"{source.name}, profile {number} of {profiles}: {samples[-1]:,} samples; building")
-        guided.append(source.build(folder / f"ours-{number}", guide))
-    builds = {NONE: [plain.binary], OURS: [build.binary for build in guided]}
-    outputs = {run([build, *program.timed], folder).output for of in builds.values() for build in of}
+    builds = built(source, folder, profiles, partial(profile_go, program=program))
+    plain, *guided = (build.binary for build in builds.every)
+    outputs = {run([build, *program.timed], folder).output for build in (plain, *guided)}
     assert len(outputs) == 1, "the builds answer differently"
-    counted = {name: [program.instructions(build, folder) for build in of] for name, of in builds.items()}
+    counted = {
+        name: [program.instructions(build, folder) for build in of]
+        for name, of in ((NONE, [plain]), (OURS, guided))
+    }
     progress(f"{source.name}: instructions: {counted}")
     seconds: dict[str, list[float]] = {NONE: [], OURS: []}
     for number in range(1, rounds + 1):
-        none = run([plain.binary, *program.timed], folder).cost.cpu
+        none = run([plain, *program.timed], folder).cost.cpu
         for build in guided:
             seconds[NONE].append(none)
-            seconds[OURS].append(run([build.binary, *program.timed], folder).cost.cpu)
+            seconds[OURS].append(run([build, *program.timed], folder).cost.cpu)
         progress(f"{source.name}: round {number} of {rounds}")
     how = (
-        f"{source.name}, {source.version}, built with `-pgo=off` and `-pgo=default.pgo`. {program.apart}\n"
-        f"{profiles} profiles were taken, each of {INSTANCES} instances at once: {min(samples):,} to\n"
-        f"{max(samples):,} samples. Instructions are counted with `GOMAXPROCS=1 GOGC=off`, so without the\n"
-        f"garbage collector. CPU times are of the builds with all profiles, in {rounds} rounds.\n\n{stamp}"
+        f"{builds.how} {program.apart}\n"
+        f"{profiles} profiles were taken, each of {INSTANCES} instances at once: {builds.taken}.\n"
+        "Instructions are counted with `GOMAXPROCS=1 GOGC=off`, so without the garbage collector.\n"
+        f"CPU times are of the builds with all profiles, in {rounds} rounds.\n\n{stamp}"
     )
-    return Gain(
-        source.name,
-        source.compiler,
-        f'make gains ARGS="{source.name}"',
-        counted,
-        compared(seconds),
-        how,
-        {NONE: plain.cost, OURS: middle(guided)},
-    )
+    return builds.gain(seconds, how, counted=counted)
 
 
-def middle(builds: Sequence[GoBuild]) -> Built:
-    """Return the medians of what builds cost."""
-    return Built(
-        round(median(build.cost.size for build in builds)), median(build.cost.cpu for build in builds)
-    )
+class GoBuilds(NamedTuple):
+    """The builds of a program: without a profile, and with each of several, which have so many samples."""
+
+    source: GoSource
+    plain: GoBuild
+    guided: Sequence[GoBuild]
+    samples: Sequence[int]
+
+    @property
+    def every(self) -> list[GoBuild]:
+        """Return all builds, the one without a profile first."""
+        return [self.plain, *self.guided]
+
+    @property
+    def how(self) -> str:
+        """Return how they were built, in words."""
+        return f"{self.source.name}, {self.source.version}, built with `-pgo=off` and `-pgo=default.pgo`."
+
+    @property
+    def taken(self) -> str:
+        """Return how many samples the profiles have, in words."""
+        return f"{min(self.samples):,} to {max(self.samples):,} samples"
+
+    def gain(
+        self,
+        seconds: Mapping[str, Sequence[float]],
+        how: str,
+        counted: Mapping[str, Sequence[int]] = MappingProxyType({}),
+        latencies: Mapping[str, Latency] = MappingProxyType({}),
+    ) -> Gain:
+        """Return the gain by CPU seconds of rounds, and instructions or latencies if there are any."""
+        costs = [build.cost for build in self.guided]
+        middle = Built(round(median(cost.size for cost in costs)), median(cost.cpu for cost in costs))
+        return Gain(
+            self.source.name,
+            self.source.compiler,
+            f'make gains ARGS="{self.source.name}"',
+            counted,
+            compared(seconds),
+            how,
+            {NONE: self.plain.cost, OURS: middle},
+            latencies,
+        )
+
+
+def built(
+    source: GoSource, folder: Path, profiles: int, profile: Callable[[Path, Path], tuple[Path, Path]]
+) -> GoBuilds:
+    """Build a program without a profile, and with each of several.
+
+    `profile` runs instances of a binary in a new folder, and returns the merge and the release of them.
+    """
+    plain = source.build(folder / "none")
+    samples, guided = list[int](), list[GoBuild]()
+    for number in range(1, profiles + 1):
+        title = f"{source.name}, profile {number} of {profiles}"
+        progress(f"{title}: profiling instances at once")
+        (folder / str(number)).mkdir()
+        merged, guide = profile(plain.binary, folder / str(number))
+        samples.append(samples_in(merged.read_bytes()))
+        progress(f"{title}: {samples[-1]:,} samples; building")
+        guided.append(source.build(folder / f"ours-{number}", guide))
+    return GoBuilds(source, plain, guided, samples)
 
 
 def copied_sources(program: GoProgram, folder: Path) -> dict[Path, Path]:
@@ -301,7 +357,7 @@ def build_packages(
 
 
 def profile_go(
-    plain: Path, program: GoProgram, folder: Path, training: Sequence[Sequence[str]] = ()
+    plain: Path, folder: Path, program: GoProgram, training: Sequence[Sequence[str]] = ()
 ) -> tuple[Path, Path]:
     """Profile instances at once, and return the collector's merge and its release for the compiler, as files.
 

@@ -24,6 +24,7 @@ KINDS = MappingProxyType(
     {
         "etcd": "server",
         "pages": "server",
+        "prometheus": "server",
         "postgresql": "database",
         "sqlite": "database",
         "esbuild": "compiler",

@@ -10,17 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from random import Random
 from statistics import median
 from threading import Event
 from typing import NamedTuple, Protocol
+from urllib.parse import quote
 
 from tests.bench import machine
 from tests.bench.measure import progress
 from tests.cpu_meter import CpuMeter
-from tests.gains.costs import compared
-from tests.gains.debian import needed
-from tests.gains.go import PAGES, WORK, GoBuild, GoSource, documents, middle, samples_in
+from tests.gains.debian import SourcePackage, needed
+from tests.gains.go import PAGES, WORK, GoBuild, GoSource, built, documents
 from tests.gains.page import NONE, OURS, Gain, Latency
 from tests.gains.programs import ROOT
 from tests.interop.listening import free_port, wait_until_answers
@@ -38,6 +40,43 @@ class Answered(NamedTuple):
 
     requests: int
     latency: Latency
+
+
+# The hours of metrics that a Prometheus has: seconds since 1970, by 15.
+_TIMES = range(1_793_491_200, 1_793_512_800, 15)
+
+
+def _value(query: str) -> str:
+    """Return the path of a query of Prometheus at the end of its metrics."""
+    return f"/api/v1/query?time={_TIMES[-1]}&query={quote(query)}"
+
+
+def _graph(query: str, hours: int) -> str:
+    """Return the path of a query of Prometheus for a graph of the last hours, of 60 points."""
+    start, step = _TIMES[-1] - 3600 * hours, 60 * hours
+    return f"/api/v1/query_range?start={start}&end={_TIMES[-1]}&step={step}&query={quote(query)}"
+
+
+def _metrics() -> Iterator[str]:
+    """Yield lines of OpenMetrics of 40 instances, whose counters grow by draws that are always the same."""
+    draw, jobs = Random(1), ("shop", "search", "mail", "login")  # noqa: S311 - nothing secret
+    fleet = [f'job="{jobs[number % 4]}",instance="host-{number}"' for number in range(40)]
+    bounds = ("0.01", "0.03", "0.1", "0.3", "1", "3", "10", "+Inf")
+    families = {
+        "http_requests": ("counter", "_total", [f'code="{code}"' for code in (200, 204, 302, 400, 404, 500)]),
+        "http_seconds": ("histogram", "_bucket", [f'le="{bound}"' for bound in bounds]),
+        "memory_bytes": ("gauge", "", ['kind="heap"', 'kind="stack"']),
+    }
+    for family, (kind, suffix, labels) in families.items():
+        yield f"# TYPE {family} {kind}"
+        for instance in fleet:
+            counts = [0] * len(labels)
+            for time in _TIMES:
+                grown = draw.randrange(30)
+                for number, label in enumerate(labels):
+                    counts[number] += grown * (number + 1)
+                    value = draw.randrange(2 * 10**9) if kind == "gauge" else counts[number]
+                    yield f"{family}{suffix}{{{instance},{label}}} {value} {time}"
 
 
 class GoServer(Protocol):
@@ -108,22 +147,26 @@ class Pages(GoServer):
 
     def answered(self, port: int, load: Sequence[str]) -> Answered:
         """Return as `GoServer` documents."""
-        script = self._folder / f"{port}.lua"
-        paths = ", ".join(json.dumps(path) for path in load)
-        script.write_text(
-            f"local paths, sent = {{ {paths} }}, 0\n"
-            "function request()\n"
-            "    sent = sent + 1\n"
-            '    return wrk.format("GET", paths[sent % #paths + 1])\n'
-            "end\n"
-        )
-        wrk = ["wrk", "--threads", "1", "--connections", "8", "--duration", f"{self._seconds}s", "--latency"]
-        said = _said([*wrk, "--timeout", "60s", "--script", str(script), f"https://127.0.0.1:{port}"])
-        assert "Non-2xx" not in said, said
-        requests = re.search(r"(\d+) requests in", said)
-        times = dict(re.findall(r"(50|99)%\s+(\S+)", said))
-        assert requests is not None, said
-        return Answered(int(requests[1]), Latency(milliseconds(times["50"]), milliseconds(times["99"])))
+        return _by_wrk(f"https://127.0.0.1:{port}", load, self._folder / f"{port}.lua", self._seconds)
+
+
+def _by_wrk(url: str, paths: Sequence[str], script: Path, seconds: int) -> Answered:
+    """Ask for paths in turn with 8 connections, as a script says that is written."""
+    listed = ", ".join(json.dumps(path) for path in paths)
+    script.write_text(
+        f"local paths, sent = {{ {listed} }}, 0\n"
+        "function request()\n"
+        "    sent = sent + 1\n"
+        '    return wrk.format("GET", paths[sent % #paths + 1])\n'
+        "end\n"
+    )
+    wrk = ["wrk", "--threads", "1", "--connections", "8", "--duration", f"{seconds}s", "--latency"]
+    said = _said([*wrk, "--timeout", "60s", "--script", str(script), url])
+    assert "Non-2xx" not in said, said
+    requests = re.search(r"(\d+) requests in", said)
+    times = dict(re.findall(r"(50|99)%\s+(\S+)", said))
+    assert requests is not None, said
+    return Answered(int(requests[1]), Latency(milliseconds(times["50"]), milliseconds(times["99"])))
 
 
 class Etcd(GoServer):
@@ -184,7 +227,96 @@ class Etcd(GoServer):
         return Answered(said["requests"], Latency(said["p50"], said["p99"]))
 
 
-SERVERS: Mapping[str, Callable[[], GoServer]] = {"etcd": Etcd, "pages": Pages}
+# Of the discoveries of targets, those that ask clouds are left out: they are most of what Go would compile.
+_PLUGINS = 'package plugins\n\nimport _ "github.com/prometheus/prometheus/discovery/file"\n'
+_CLOUDS = "aws|azure|docker|gophercloud|hcloud|ionos|godo|ovh|scaleway|vultr|zookeeper|xmlrpc|google-api"
+
+
+class Prometheus(GoServer):
+    """Prometheus with some hours of a small fleet's metrics, by `wrk`."""
+
+    source = GoSource(
+        "prometheus",
+        "Debian's source package, with `discovery/file` alone of its plugins",
+        ROOT,
+        "github.com/prometheus/prometheus/cmd/prometheus",
+        origin=SourcePackage(
+            "prometheus",
+            "github.com/prometheus/prometheus",
+            _CLOUDS,
+            lambda sources: (sources / "plugins" / "plugins.go").write_text(_PLUGINS),
+        ),
+    )
+    how = (
+        "It has six hours of 640 series, and scrapes nothing. One instance is profiled with dashboards'\n"
+        "graphs of them, one with single values as of rules and alerts, one with series, labels and\n"
+        "federation; a mix of other queries is measured, by `wrk` with 8 connections."
+    )
+    profiled = (
+        (
+            _graph("sum by (job) (rate(http_requests_total[5m]))", 3),
+            _graph('histogram_quantile(0.9, sum by (le) (rate(http_seconds_bucket{job="shop"}[5m])))', 2),
+            _graph("avg by (instance) (memory_bytes)", 6),
+            _graph('increase(http_requests_total{code="500"}[10m]) > 0', 1),
+        ),
+        (
+            _value("topk(5, sum by (instance) (rate(http_requests_total[5m])))"),
+            _value('sum(rate(http_requests_total{code=~"5.."}[5m])) / sum(rate(http_requests_total[5m]))'),
+            _value("max_over_time(memory_bytes[1h]) > 1e9"),
+            _value("absent(http_requests_total{job='none'}) or count by (job) (memory_bytes)"),
+        ),
+        (
+            "/api/v1/series?match[]=http_requests_total",
+            "/api/v1/label/instance/values",
+            "/federate?match[]=" + quote('{job="shop"}'),
+            _value("memory_bytes"),
+        ),
+    )
+    measured = (
+        _graph("sum by (code) (rate(http_requests_total[10m]))", 2),
+        _graph("histogram_quantile(0.99, sum by (le, job) (rate(http_seconds_bucket[5m])))", 1),
+        _graph("max by (job) (memory_bytes) / 1e6", 4),
+        _value("bottomk(3, avg_over_time(memory_bytes[30m]))"),
+        _value("sum by (job) (irate(http_requests_total[5m])) > 2"),
+        _value('http_requests_total{instance=~"host-1.*", code!="200"}'),
+        "/api/v1/series?match[]=memory_bytes",
+        "/api/v1/label/code/values",
+    )
+
+    def __init__(self, seconds: int = 2) -> None:
+        self._seconds = seconds
+
+    def prepare(self, folder: Path) -> None:
+        """Prepare as `GoServer` documents."""
+        needed("wrk", "promtool")
+        self._folder = folder
+        (folder / "prometheus.yml").write_text("")
+        metrics = folder / "metrics"
+        metrics.write_text("\n".join([*_metrics(), "# EOF", ""]))
+        _said(["promtool", "tsdb", "create-blocks-from", "openmetrics", str(metrics), str(folder / "blocks")])
+
+    def command(self, binary: Path, port: int) -> list[str]:
+        """Return as `GoServer` documents."""
+        flags = {
+            "config.file": self._folder / "prometheus.yml",
+            "storage.tsdb.path": "data",
+            "storage.tsdb.retention.time": "100y",
+            "web.listen-address": f"127.0.0.1:{port}",
+            "log.level": "error",
+        }
+        started = " ".join(["exec", str(binary), *(f"--{key}={value}" for key, value in flags.items())])
+        return ["sh", "-c", f"cp -r {self._folder / 'blocks'} data && {started}"]
+
+    def target(self, port: int) -> dict[str, str]:
+        """Return as `GoServer` documents."""
+        return {"url": f"http://127.0.0.1:{port}/debug/pprof"}
+
+    def answered(self, port: int, load: Sequence[str]) -> Answered:
+        """Return as `GoServer` documents."""
+        return _by_wrk(f"http://127.0.0.1:{port}", load, self._folder / f"{port}.lua", self._seconds)
+
+
+SERVERS: Mapping[str, Callable[[], GoServer]] = {"etcd": Etcd, "pages": Pages, "prometheus": Prometheus}
 
 
 class _Instance(NamedTuple):
@@ -197,41 +329,23 @@ def server_gain(server: GoServer, folder: Path, profiles: int, rounds: int) -> G
     stamp, source = machine.stamp(), server.source
     progress(f"{source.name}: getting its sources and building it without a profile")
     source.unpack()
-    plain = source.build(folder / "none")
     server.prepare(folder)
-    samples, guided = list[int](), list[GoBuild]()
-    for number in range(1, profiles + 1):
-        title = f"{source.name}, profile {number} of {profiles}"
-        progress(f"{title}: profiling {len(server.profiled)} instances for {_PROFILED_SECONDS} s")
-        merged, guide = profile_servers(server, plain.binary, folder / str(number))
-        samples.append(samples_in(merged.read_bytes()))
-        progress(f"{title}: {samples[-1]:,} samples; building")
-        guided.append(source.build(folder / f"ours-{number}", guide))
-    seconds, latencies = in_turns(server, [plain, *guided], rounds, folder)
+    builds = built(source, folder, profiles, partial(profile_servers, server))
+    seconds, latencies = in_turns(server, builds.every, rounds, folder)
     how = (
-        f"{source.name}, {source.version}, built with `-pgo=off` and `-pgo=default.pgo`. {server.how}\n"
+        f"{builds.how} {server.how}\n"
         f"{profiles} profiles were taken by `pgo-agent scrape`, {_PROFILED_SECONDS} s of each instance:\n"
-        f"{min(samples):,} to {max(samples):,} samples. CPU times are of the server for {_THOUSAND:,}\n"
+        f"{builds.taken}. CPU times are of the server for {_THOUSAND:,}\n"
         f"requests, the kernel's part included, of the builds with all profiles, in {rounds} rounds. The\n"
         f"times of answers are those of clients that keep the machine busy.\n\n{stamp}"
     )
-    return Gain(
-        source.name,
-        source.compiler,
-        f'make gains ARGS="{source.name}"',
-        {},
-        compared(seconds),
-        how,
-        {NONE: plain.cost, OURS: middle(guided)},
-        latencies,
-    )
+    return builds.gain(seconds, how, latencies=latencies)
 
 
 def profile_servers(
     server: GoServer, binary: Path, folder: Path, seconds: int = _PROFILED_SECONDS
 ) -> tuple[Path, Path]:
-    """Scrape instances under load, and return the collector's merge and release, as files in a new folder."""
-    folder.mkdir()
+    """Scrape instances under load, and return the collector's merge and release, as files in a folder."""
     merged, guide, targets = folder / "merged.pb.gz", folder / "default.pgo", folder / "targets.toml"
     service, done = server.source.name, Event()
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ from tests.gains import fleet
 from tests.gains.test_curve import drawn, profile
 
 EVERY = profile([3000, 900, 99, 1])
-KINDS = {fleet.OWN: EVERY, fleet.WHOLE: EVERY, fleet.SHARED: profile([2000])}
+KINDS = {fleet.OWN: EVERY, fleet.WHOLE: EVERY, fleet.EVEN: profile([3000]), fleet.SHARED: profile([2000])}
 
 
 class Made:
@@ -35,6 +35,7 @@ def test_each_profile_has_a_row_beside_that_of_its_own() -> None:
     assert rows == [
         ("shop", "its own", "80.0 %", "100 %"),
         ("shop", "the same, not trimmed", "80.0 %", "100 %"),
+        ("shop", "its own, each instance alike", "60.0 %", "75 %"),
         ("shop", "one of all three", "40.0 %", "50 %"),
         ("shop", "10 of its samples", "0.2 %", "0 %"),
         ("shop", "100 of its samples", "2.0 %", "2 %"),

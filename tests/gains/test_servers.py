@@ -31,6 +31,7 @@ def test_a_server_is_profiled_and_measured(tmp_path: Path) -> None:
     assert built.cost.size > 1_000_000
     assert built.cost.cpu > 0
     pages.prepare(tmp_path)
+    (tmp_path / "1").mkdir()
     merged, guide = servers.profile_servers(pages, built.binary, tmp_path / "1", seconds=2)
     profile = Profile.FromString(gzip.decompress(merged.read_bytes()))
     functions = {profile.string_table[function.name].decode() for function in profile.function}

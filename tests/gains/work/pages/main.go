@@ -48,9 +48,12 @@ var formatter = html.New(html.WithClasses(true), html.WithLineNumbers(true))
 
 // highlight writes source code of a language as HTML.
 func highlight(w io.Writer, language, code string) error {
-	lexer := lexers.Get(language)
-	if lexer == nil {
-		lexer = lexers.Fallback
+	lexer := lexers.Fallback
+	// chroma would compare no name with the file names of all languages.
+	if language != "" {
+		if named := lexers.Get(language); named != nil {
+			lexer = named
+		}
 	}
 	tokens, err := chroma.Coalesce(lexer).Tokenise(nil, code)
 	if err != nil {
