@@ -8,7 +8,7 @@ import resource
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,15 +20,13 @@ from pprof_merge import decode
 from tests.bench import machine
 from tests.bench.measure import progress, run
 from tests.gains.costs import compared, instructions
-from tests.gains.debian import GOPATH, UNPACKED, SourcePackage, needed, unpack, unpack_go
+from tests.gains.debian import GOPATH, SourcePackage, needed, unpack, unpack_go
 from tests.gains.page import NONE, OURS, Built, Gain, Latency
-from tests.gains.programs import ROOT
 from tests.oracle.oracle import GO, go_environment, go_root
 from tests.server import Server
 
 INSTANCES = 3
 WORK = Path(__file__).with_name("work")
-_TUTORIAL = ROOT / "docs" / "tutorial-go"
 # Instructions are counted with one thread and without the garbage collector: two counts differ little then.
 _ALIKE = ("env", "GOMAXPROCS=1", "GOGC=off")
 
@@ -40,13 +38,18 @@ class GoBuild(NamedTuple):
     cost: Built
 
 
+def _nothing() -> None:
+    """Make nothing."""
+
+
 @dataclass(frozen=True)
 class GoSource:
     """The sources of a program: `package`, as it is named in `folder`.
 
     It is a part of a module, or, if there are names in `debian`, built from the Go sources in these packages
     of Debian, and from what they depend on, or from the source package `origin`. `before` are folders that
-    GOPATH has before these. `inputs` are packages with files that it is run on, `tags` those of its build.
+    GOPATH has before these. `inputs` are packages with files that it is run on, and `make` makes more of
+    these; `tags` are those of its build.
     """
 
     name: str
@@ -58,6 +61,7 @@ class GoSource:
     before: tuple[Path, ...] = ()
     origin: SourcePackage | None = None
     tags: str = ""
+    make: Callable[[], None] = _nothing
 
     @property
     def compiler(self) -> str:
@@ -75,11 +79,15 @@ class GoSource:
         return {**go_environment(), **(debian if self.debian or origin else {})}
 
     def unpack(self) -> None:
-        """Get the packages of Debian. Raises FileNotFoundError if apt doesn't know one of them."""
+        """Get the packages of Debian, and make what it is run on.
+
+        Raises FileNotFoundError if apt doesn't know one of the packages.
+        """
         unpack_go(self.debian)
         unpack(self.inputs)
         if self.origin:
             self.origin.unpack()
+        self.make()
 
     def build(self, binary: Path, profile: Path | None = None) -> GoBuild:
         """Build the program, with a profile or none, and count the cost, of which none is saved by a cache.
@@ -116,123 +124,6 @@ class GoProgram:
     def instructions(self, build: Path, folder: Path) -> int:
         """Return how many instructions a build of it executes."""
         return instructions(build, self.counted, folder, _ALIKE)
-
-
-def go_programs() -> dict[str, GoProgram]:
-    """Return the programs by name."""
-    every = (*_own_programs(), *_debian_programs())
-    return {program.source.name: program for program in every}
-
-
-def _own_programs() -> tuple[GoProgram, ...]:
-    """Return programs that need nothing but the toolchain."""
-    root, sources = str(go_root()), go_root() / "src"
-    # Some files below testdata are wrong on purpose, and end gofmt with an error.
-    whole, some = (
-        tuple(
-            str(file)
-            for part in parts
-            for file in sorted((sources / part).rglob("*.go"))
-            if "testdata" not in file.parts
-        )
-        for parts in (("",), ("cmd/compile", "go", "net", "runtime"))
-    )
-    return (
-        GoProgram(
-            GoSource("gofmt", "on the toolchain's sources", _TUTORIAL, "cmd/gofmt"),
-            training=INSTANCES * (("-l", *whole),),
-            timed=("-l", *some),
-            counted=("-l", *(file for file in some if "/go/" in file)),
-        ),
-        GoProgram(
-            GoSource("logsum", "of [the tutorial](tutorial-go.md)", _TUTORIAL, "."),
-            training=INSTANCES * (("300",),),
-            timed=("40",),
-            counted=("2",),
-        ),
-        GoProgram(
-            GoSource(
-                "gotype",
-                "a program of ours that checks packages of Go's library by `go/types`",
-                WORK / "gotype",
-                ".",
-            ),
-            training=INSTANCES * (("2", root, "net/http"),),
-            timed=("1", root, "fmt"),
-            counted=("1", root, "strconv"),
-            library=("go/ast", "go/constant", "go/parser", "go/scanner", "go/token", "go/types"),
-        ),
-    )
-
-
-def _debian_programs() -> tuple[GoProgram, ...]:
-    scripts, shared = UNPACKED / "usr" / "share" / "javascript", UNPACKED / "usr" / "share" / "nodejs"
-    typescript, lua = shared / "typescript" / "lib", WORK / "glua"
-    trained, measured = documents()
-    return (
-        GoProgram(
-            GoSource(
-                "esbuild",
-                "of Debian's golang-github-evanw-esbuild-dev",
-                ROOT,
-                "github.com/evanw/esbuild/cmd/esbuild",
-                debian=("golang-github-evanw-esbuild-dev",),
-                inputs=("libjs-d3", "libjs-three", "node-lodash", "node-typescript"),
-            ),
-            # It writes for 30 seconds, again and again, while it is profiled.
-            training=tuple(
-                ("--minify", "--log-level=silent", "--outfile=/dev/null", str(file))
-                for file in (scripts / "d3/d3.js", scripts / "three/three.js", shared / "lodash/lodash.js")
-            ),
-            timed=("--minify", "--log-level=silent", str(typescript / "typescript.js")),
-            counted=("--minify", "--log-level=silent", str(typescript / "tsc.js")),
-            apart="It is profiled while it minifies d3, three.js and lodash, and measured on TypeScript.",
-            flag="--cpuprofile",
-        ),
-        GoProgram(
-            GoSource(
-                "glua",
-                "the interpreter of Debian's golang-github-yuin-gopher-lua-dev",
-                ROOT,
-                "github.com/yuin/gopher-lua/cmd/glua",
-                debian=("golang-github-yuin-gopher-lua-dev", "golang-github-chzyer-readline-dev"),
-            ),
-            training=tuple(
-                (str(lua / f"{script}.lua"), rounds)
-                for script, rounds in (("orders", "150"), ("template", "200"), ("graph", "250"))
-            ),
-            timed=(str(lua / "rules.lua"), "30"),
-            counted=(str(lua / "rules.lua"), "2"),
-            apart="It is profiled with three scripts, and measured with a fourth that does other things.",
-            flag="-p",
-        ),
-        GoProgram(
-            replace(PAGES, name="markdown"),
-            training=INSTANCES * (("render", "100", *trained),),
-            timed=("render", "15", *measured),
-            counted=("render", "5", *measured[::6]),
-            apart="It is profiled on every second page of these docs, and measured on the others.",
-        ),
-    )
-
-
-PAGES = GoSource(
-    "pages",
-    "a program of ours with goldmark and chroma of Debian",
-    WORK / "pages",
-    ".",
-    debian=("golang-github-yuin-goldmark-dev", "golang-github-alecthomas-chroma-v2-dev"),
-)
-
-
-def documents() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return two halves of the pages of docs/, but those whose tables are measured, and the list of pages.
-
-    That has blocks in a language of its own, for which chroma tries the file names of all that it knows.
-    """
-    others = {"benchmarks.md", "gains.md", "index.md"}
-    files = [str(file) for file in sorted((ROOT / "docs").glob("*.md")) if file.name not in others]
-    return tuple(files[::2]), tuple(files[1::2])
 
 
 def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gain:

@@ -23,6 +23,7 @@ _TABLE, _BUILDS = "All programs", "What a Go build costs, and how servers answer
 KINDS = MappingProxyType(
     {
         "etcd": "server",
+        "nats": "server",
         "pages": "server",
         "prometheus": "server",
         "postgresql": "database",
@@ -33,6 +34,7 @@ KINDS = MappingProxyType(
         "glua": "interpreter",
         "lua": "interpreter",
         "python": "interpreter",
+        "hugo": "text",
         "markdown": "text",
         "json": "text",
         "logs": "text",

@@ -16,11 +16,13 @@ from pathlib import Path
 from tests.bench.measure import progress
 from tests.gains import curve, fleet, page, postgres, python
 from tests.gains.builds import ClangBuilder, Toolchain
-from tests.gains.go import GoProgram, go_gain, go_programs
+from tests.gains.go import GoProgram, go_gain
+from tests.gains.go_programs import go_programs
+from tests.gains.go_servers import SERVERS
 from tests.gains.native import gain
 from tests.gains.programs import PROGRAMS, ROOT
 from tests.gains.rust import RustBuilder
-from tests.gains.servers import SERVERS, server_gain
+from tests.gains.servers import server_gain
 
 _ALL = "all"
 _DONE = ROOT / ".dev" / "gains" / "done"
