@@ -158,7 +158,7 @@ def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gai
 
 
 class GoBuilds(NamedTuple):
-    """The builds of a program: without a profile, and with each of several, which have so many samples."""
+    """The builds of a program: without a profile, and with each of several; `samples` counts theirs."""
 
     source: GoSource
     plain: GoBuild
