@@ -132,7 +132,8 @@ def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gai
     needed("strip", "valgrind")
     progress(f"{source.name}: getting its sources and building it without a profile")
     source.unpack()
-    builds = built(source, folder, profiles, partial(profile_go, program=program))
+    plain_build = source.build(folder / "none")
+    builds = built(source, plain_build, folder, profiles, partial(profile_go, program=program))
     plain, *guided = (build.binary for build in builds.every)
     outputs = {run([build, *program.timed], folder).output for build in (plain, *guided)}
     assert len(outputs) == 1, "the builds answer differently"
@@ -203,13 +204,16 @@ class GoBuilds(NamedTuple):
 
 
 def built(
-    source: GoSource, folder: Path, profiles: int, profile: Callable[[Path, Path], tuple[Path, Path]]
+    source: GoSource,
+    plain: GoBuild,
+    folder: Path,
+    profiles: int,
+    profile: Callable[[Path, Path], tuple[Path, Path]],
 ) -> GoBuilds:
-    """Build a program without a profile, and with each of several.
+    """Build a program with each of several profiles of its plain build.
 
     `profile` runs instances of a binary in a new folder, and returns the merge and the release of them.
     """
-    plain = source.build(folder / "none")
     samples, guided = list[int](), list[GoBuild]()
     for number in range(1, profiles + 1):
         title = f"{source.name}, profile {number} of {profiles}"

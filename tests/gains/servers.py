@@ -72,8 +72,10 @@ def server_gain(server: GoServer, folder: Path, profiles: int, rounds: int) -> G
     stamp, source = machine.stamp(), server.source
     progress(f"{source.name}: getting its sources and building it without a profile")
     source.unpack()
+    plain = source.build(folder / "none")
+    # Now, since it may build a client, which leaves parts of the server in the cache.
     server.prepare(folder)
-    builds = built(source, folder, profiles, partial(profile_servers, server))
+    builds = built(source, plain, folder, profiles, partial(profile_servers, server))
     seconds, latencies = in_turns(server, builds.every, rounds, folder)
     how = (
         f"{builds.how} {server.how}\n"
