@@ -33,7 +33,8 @@ class Edge:
 class ControlFlow:
     """The blocks of a function, each as the addresses of its instructions, in order, and its edges.
 
-    `indirect_calls` has the addresses of calls through a pointer, and where each ends.
+    `indirect_calls` has the addresses of calls through a pointer, and where each ends. `calls` has those of
+    other calls, and of jumps to other functions, and where each leads.
     Blocks without instructions come last. Each stands for a jump table, which jumps lead to, and which leads
     to its targets, so that edges don't multiply where many jumps use one table.
     """
@@ -41,14 +42,15 @@ class ControlFlow:
     blocks: list[list[int]]
     edges: list[Edge]
     indirect_calls: dict[int, int] = field(default_factory=dict)
+    calls: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _End:
     """How a block ends: where it jumps, whether it may go on, and whether the target isn't known.
 
-    `is_indexed` says that the jump itself looks the target up, and `table` is the address of its table, if it
-    has that too.
+    `outside` is where it jumps in another function. `is_indexed` says that the jump itself looks the target
+    up, and `table` is the address of its table, if it has that too.
     """
 
     target: int | None = None
@@ -57,18 +59,20 @@ class _End:
     leaves: bool = False
     is_indexed: bool = False
     table: int | None = None
+    outside: int | None = None
 
 
 @dataclass(slots=True)
 class _Code:
     """The instructions of a function: all addresses, ends of blocks, calls, and what jump tables are used by.
 
+    `calls` are those of functions whose address is known, and the others are in `indirect_calls`.
     `constants` has the addresses that `lea` computes from its own, and `lookups` are loads with an index.
     """
 
     addresses: list[int] = field(default_factory=list)
     ends: dict[int, _End] = field(default_factory=dict)
-    calls: set[int] = field(default_factory=set)
+    calls: dict[int, int] = field(default_factory=dict)
     indirect_calls: dict[int, int] = field(default_factory=dict)
     constants: dict[int, int] = field(default_factory=dict)
     lookups: set[int] = field(default_factory=set)
@@ -92,7 +96,9 @@ def control_flow(function: Function, binary: Binary, limits: BinaryLimits) -> Co
             blocks.append([])
         blocks[-1].append(address)
     edges, n_tables = _edges(blocks, code, tables)
-    return ControlFlow(blocks + [[] for _ in range(n_tables)], edges, code.indirect_calls)
+    leaving = {at: end.outside for at, end in code.ends.items() if end.outside is not None}
+    every = blocks + [[] for _ in range(n_tables)]
+    return ControlFlow(every, edges, code.indirect_calls, code.calls | leaving)
 
 
 def straight_code(function: Function) -> tuple[list[int], set[int]]:
@@ -115,8 +121,10 @@ def _code(function: Function) -> _Code:
         if end is not None:
             code.ends[instruction.address] = end
         elif instruction.group(capstone.CS_GRP_CALL):
-            code.calls.add(instruction.address)
-            if instruction.operands[0].type != x86.X86_OP_IMM:
+            (operand, *_) = instruction.operands
+            if operand.type == x86.X86_OP_IMM:
+                code.calls[instruction.address] = operand.imm
+            else:
                 code.indirect_calls[instruction.address] = instruction.address + instruction.size
         elif instruction.id == x86.X86_INS_LEA and instruction.operands[1].mem.base == x86.X86_REG_RIP:
             after = instruction.address + instruction.size
@@ -141,7 +149,7 @@ def _end(instruction: capstone.CsInsn, low: int, high: int) -> _End | None:
         return _indirect(operand)
     if low <= operand.imm < high:
         return _End(operand.imm, goes_on)
-    return _End(goes_on=goes_on, leaves=True)
+    return _End(goes_on=goes_on, leaves=True, outside=operand.imm)
 
 
 def _indirect(operand: x86.X86Op) -> _End:
@@ -204,7 +212,7 @@ def _edges(blocks: list[list[int]], code: _Code, tables: dict[int, list[int]]) -
             edges.append(Edge(row, row + 1 if row + 1 < len(blocks) else EXIT))
         if end.is_indirect:
             indirect.append(row)
-        if not code.calls.isdisjoint(block):
+        if not (code.calls.keys().isdisjoint(block) and code.indirect_calls.keys().isdisjoint(block)):
             edges.append(Edge(row, EXIT, is_rare=True))
     own = {row: _own_table(blocks[row], code, tables) for row in indirect}
     shared = sorted({*tables} - {*own.values()}) or sorted(tables)

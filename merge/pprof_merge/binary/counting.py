@@ -21,7 +21,7 @@ from pprof_merge.analysis.sample_paths import (
     samples_of_pairs,
 )
 from pprof_merge.arrays import Floats
-from pprof_merge.binary.elf import Binary
+from pprof_merge.binary.elf import Binary, Function
 from pprof_merge.binary.places import AddressesIn, Frame, by_path, frames_of, functions_at, path_of
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.formats.llvm import samples_by_build, samples_in, text
@@ -62,13 +62,13 @@ def llvm_with_binary(
         yield from text_of_branches(profile, binary, path, limits, budget)
         return
     samples = samples_of_leaves(profile)
-    at, others = _samples_at(profile, samples, binary)
+    at, others = samples_at(profile, samples, binary)
     functions = functions_at(binary, at, limits)
     counts, addresses, calls = dict[int, float](), list[int](), dict[int, int]()
     ways = dict[int, list[list[int]]]()
     for function in functions:
         flow = control_flow(function, binary, limits)
-        means = _means(flow, at)
+        means = means_of_blocks(flow, at)
         calls.update(flow.indirect_calls)
         ways.update(_before_calls(flow))
         for block, count in zip(flow.blocks, _consistent(limits)(flow, means).tolist(), strict=True):
@@ -96,7 +96,7 @@ def kept_with_binary(profile: Profile, pieces: Iterable[bytes], build_id: str) -
     return samples_by_build(profile)[build_id] if has_branches(profile.header) else kept
 
 
-def _samples_at(
+def samples_at(
     profile: Profile, samples: dict[int, int], binary: Binary
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Return the samples by address of the program, and the samples by location of all others."""
@@ -120,18 +120,12 @@ def _indirect_targets(
 
     `calls` are the addresses of these calls, and where each ends.
     """
-    placed, sites = AddressesIn(profile, binary), sorted(calls)
     own: dict[bytes, int] = defaultdict(int)
     below: dict[int, dict[bytes, int]] = defaultdict(lambda: defaultdict(int))
-    for (leaf, caller), count in samples_of_pairs(profile).items():
-        address, called_at = placed[leaf], None if caller < 0 else placed[caller]
-        function = None if address is None else binary.function(address)
-        if function is None:
-            continue
+    for function, site, count in samples_below(profile, binary, calls):
         own[function.name] += count
-        row = 0 if called_at is None else bisect_right(sites, called_at)
-        if row and called_at is not None and called_at < calls[sites[row - 1]]:
-            below[sites[row - 1]][function.name] += count
+        if site is not None:
+            below[site][function.name] += count
     return {
         site: {
             name: count / own[name]
@@ -140,6 +134,25 @@ def _indirect_targets(
         }
         for site, of_site in below.items()
     }
+
+
+def samples_below(
+    profile: Profile, binary: Binary, calls: dict[int, int]
+) -> Iterator[tuple[Function, int | None, int]]:
+    """Yield each function with samples, the call that called it, and how many samples it had then.
+
+    The call is its address if it is one of `calls`, which are addresses and where each ends, else None.
+    """
+    placed, sites = AddressesIn(profile, binary), sorted(calls)
+    for (leaf, caller), count in samples_of_pairs(profile).items():
+        address, called_at = placed[leaf], None if caller < 0 else placed[caller]
+        function = None if address is None else binary.function(address)
+        if function is None:
+            continue
+        row = 0 if called_at is None else bisect_right(sites, called_at)
+        site = sites[row - 1] if row else 0
+        is_below = called_at is not None and site and called_at < calls[site]
+        yield function, site if is_below else None, count
 
 
 def _before_calls(flow: ControlFlow) -> dict[int, list[list[int]]]:
@@ -189,7 +202,7 @@ def _with_nested(
     return nested
 
 
-def _means(flow: ControlFlow, at: dict[int, int]) -> Floats:
+def means_of_blocks(flow: ControlFlow, at: dict[int, int]) -> Floats:
     """Return the samples of each block, by instruction."""
     sizes = [max(len(block), 1) for block in flow.blocks]
     samples = (sum(at.get(each, 0) for each in block) for block in flow.blocks)

@@ -10,6 +10,8 @@ import io
 import mmap
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,6 +32,7 @@ _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
 _FUNCTION = 2  # STT_FUNC
+_LOCAL = 0  # STB_LOCAL
 # An entry of a table of relocations (SHT_RELA), and the type of those that write a pointer into the program.
 _RELOCATION = np.dtype([("place", "<u8"), ("type", "<u8"), ("pointer", "<i8")])
 _RELATIVE = 8  # R_X86_64_RELATIVE, of symbol 0
@@ -37,6 +40,7 @@ _RELATIVE = 8  # R_X86_64_RELATIVE, of symbol 0
 _BUILD_ID = re.compile(r"([0-9a-f]{2}){1,64}")
 _MOST_NOTES, _MOST_NOTE_BYTES = 16, 4096
 _LONGEST_NAME = 32 << 10
+_MOST_NAMES = 1 << 30  # bytes of local symbols' names; one may be a part of others
 # Reads of pyelftools. It reads a field at a time, and names by 64 bytes: one name may be the whole file.
 _MOST_READS = 2_000_000
 _LINES = {".debug_line", ".zdebug_line"}
@@ -141,12 +145,32 @@ class Binary:
         starts, first = np.unique(functions["value"], return_index=True)
         self._starts = starts.tolist()
         self._functions = functions[first]
+        self._locals = every[(every["info"] >> 4 == _LOCAL) & (every["value"] > 0) & (every["name"] > 0)]
         self._names = int(names["sh_offset"]), int(names["sh_offset"]) + int(names["sh_size"])
 
-    def _name(self, row: int) -> bytes:
-        at, end = self._names[0] + int(self._functions["name"][row]), self._names[1]
-        name: bytes = self._content[at : min(at + _LONGEST_NAME, end)]
-        return name.partition(b"\0")[0]
+    def _string(self, offset: int) -> bytes:
+        at = self._names[0] + offset
+        end = min(at + _LONGEST_NAME, self._names[1])
+        zero = self._content.find(b"\0", at, end)
+        return self._content[at : end if zero < 0 else zero]
+
+    def numbered_names(self, names: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Return the names of functions, by their addresses, as BOLT has them.
+
+        Names of local symbols aren't unique, so BOLT numbers those of one name in the order of addresses.
+        Raises BinaryInvalid if they are too long.
+        """
+        wanted, seen, found, left = {*names.values()}, Counter[bytes](), dict(names), _MOST_NAMES
+        for row in np.argsort(self._locals["value"], kind="stable").tolist():
+            name, address = self._string(int(self._locals["name"][row])), int(self._locals["value"][row])
+            left -= len(name)
+            if left < 0:
+                raise BinaryInvalid(f"names of its local symbols have over {_MOST_NAMES:,} bytes")
+            if name in wanted:
+                seen[name] += 1
+                if names.get(address) == name:
+                    found[address] = b"%s/%d" % (name, seen[name])
+        return found
 
     def _relative(self, tables: list[tuple[int, int]]) -> tuple[UInt64s, Int64s]:
         """Return the places where the loader writes pointers into the program, sorted, and these pointers.
@@ -195,7 +219,11 @@ class Binary:
         for offset, first, length in self.segments:
             if first <= start and start + size <= first + length:
                 at = offset + start - first
-                return Function(self._name(row), start, memoryview(self._content)[at : at + size])
+                return Function(
+                    self._string(int(self._functions["name"][row])),
+                    start,
+                    memoryview(self._content)[at : at + size],
+                )
         return None
 
 

@@ -26,6 +26,22 @@ def consistent_counts(flow: ControlFlow, means: Floats, seconds: float) -> Float
     The means are returned if no flow is found in time, or if there are so few samples that the nearest flow
     has none of them.
     """
+    edges = nearest_flow(flow, means, seconds)
+    return means if edges is None else counts_of_blocks(flow, edges)
+
+
+def counts_of_blocks(flow: ControlFlow, edges: Floats) -> Floats:
+    """Return how often each block ran, (n_blocks), whose edges were taken so often, (n_edges)."""
+    counts = np.zeros(len(flow.blocks))
+    np.add.at(counts, [edge.source for edge in flow.edges], edges)
+    return counts
+
+
+def nearest_flow(flow: ControlFlow, means: Floats, seconds: float) -> Floats | None:
+    """Return how often each edge is taken, (n_edges), so that blocks count nearly their means, (n_blocks).
+
+    It is None if no flow is found in time, or if the nearest one has no sample.
+    """
     n_blocks, n_edges = len(flow.blocks), len(flow.edges)
     sizes = np.array([len(block) for block in flow.blocks], np.float64)
     # Columns: edges, entries of the function, what a count is above its mean, what it is below.
@@ -73,8 +89,6 @@ def consistent_counts(flow: ControlFlow, means: Floats, seconds: float) -> Float
     solver.passModel(program)
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return means
-    solution = np.array(solver.getSolution().col_value)
-    counts = np.zeros(n_blocks)
-    np.add.at(counts, [edge.source for edge in flow.edges], np.maximum(solution[:n_edges], 0.0))
-    return counts if counts.any() else means
+        return None
+    edges = np.maximum(np.array(solver.getSolution().col_value)[:n_edges], 0.0)
+    return edges if edges.any() else None

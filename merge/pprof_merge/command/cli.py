@@ -18,7 +18,7 @@ from pprof_merge.command.files import STANDARD_STREAM, BadInputError, read, writ
 from pprof_merge.command.options import Options, read_options, refuse_usage
 from pprof_merge.command.parallel import Reading, collect
 from pprof_merge.errors import BinaryInvalid, ProfileError, RulesInvalid
-from pprof_merge.formats import FORMATS, Format
+from pprof_merge.formats import BOLT, FORMATS, Format
 from pprof_merge.heap import keep_heap
 from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.weights import Weighting, times_until
@@ -44,11 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _view(given[1:])
     keep_heap(_KEPT_BLOCK)
     options = read_options(given)
-    wanted = FORMATS[options.format]
+    wanted = FORMATS.get(options.format, BOLT)
     if wanted.binary and options.output == STANDARD_STREAM and sys.stdout.isatty():
         refuse_usage("standard output is a terminal; name a file with -o")
-    if options.binary is not None and wanted.name != "llvm":
-        refuse_usage("--binary needs --format llvm")
+    if options.binary is not None and wanted.name not in {"llvm", BOLT.name}:
+        refuse_usage("--binary needs --format llvm or bolt")
+    if options.binary is None and wanted is BOLT:
+        refuse_usage("--format bolt needs --binary")
     _check_report(options)
     try:
         rules = None if options.rules is None else _rules(options.rules)
@@ -191,12 +193,12 @@ def _formatted(profile: Profile, wanted: Format) -> bytes:
 
 
 def _with_binary(path: str, profile: Profile, wanted: Format) -> bytes:
-    from pprof_merge.binary import llvm_with_binary  # noqa: PLC0415 - imports NumPy
+    from pprof_merge.binary import bolt_with_binary, llvm_with_binary  # noqa: PLC0415 - imports NumPy
 
     try:
-        return b"".join(llvm_with_binary(profile, path))
+        return b"".join((bolt_with_binary if wanted is BOLT else llvm_with_binary)(profile, path))
     except ModuleNotFoundError as error:
-        raise BadInputError(f"--binary needs {error.name}: pip install 'pprof-merge[binary]'") from None
+        raise BadInputError(f"--binary needs {error.name}: pip install 'pprof-merge[binary,flow]'") from None
     except ProfileError as error:
         raise BadInputError(f"--format {wanted.name}: {error}") from error
     except BinaryInvalid as error:

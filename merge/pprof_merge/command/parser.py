@@ -11,7 +11,7 @@ from pprof_proto.release import ShowVersion
 from pprof_merge.command.files import STANDARD_STREAM
 from pprof_merge.compiled import ENGINE
 from pprof_merge.errors import WeightingInvalid
-from pprof_merge.formats import FORMATS
+from pprof_merge.formats import BOLT, FORMATS
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, WEIGHTS, parse_half_life
 
 _COLUMNS = 80  # of a terminal that has no width
@@ -38,14 +38,17 @@ def parser() -> argparse.ArgumentParser:
     )
     described.add_argument(
         "--format",
-        choices=FORMATS,
+        choices=[*FORMATS, BOLT.name],
         default="pprof",
         help="the format of the output (default: pprof)",
     )
     described.add_argument(
         "--binary",
         metavar="PROGRAM",
-        help="for the format llvm: the program that was profiled, with debug lines, for better counts",
+        help=(
+            "for the formats llvm and bolt: the program that was profiled; for llvm, with debug lines, for"
+            " better counts"
+        ),
     )
     described.add_argument(
         "--symbolize",

@@ -2,7 +2,7 @@
 
 A format's module is imported when the format is first used: `pprof`, `go` (with `reduction`), `folded`,
 `speedscope`, `top` (the format json) and `llvm`. `__all__` has what others use: the table, the class of its
-rows, and which build has most of a profile's samples.
+rows, BOLT's format, and which build has most of a profile's samples.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from pprof_merge.profile import Profile
 if TYPE_CHECKING:
     from pprof_merge.formats.llvm import most_sampled_build
 
-__all__ = ["FORMATS", "Format", "most_sampled_build"]
+__all__ = ["BOLT", "FORMATS", "Format", "most_sampled_build"]
 
 __getattr__ = lazy_names(__name__, {"llvm": ["most_sampled_build"]})
 
@@ -71,3 +71,6 @@ FORMATS = {
         Format("llvm", "llvm:pieces", "text/plain; charset=utf-8", ".prof", depth=2),
     )
 }
+
+# Nothing can be written in it without the program, so it isn't in the table: `pprof_merge.binary` writes it.
+BOLT = Format("bolt", "", "text/plain; charset=utf-8", ".fdata", depth=2)

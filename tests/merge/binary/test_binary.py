@@ -244,7 +244,7 @@ def test_wrong_programs(binary: Binary, profile: bytes, program: Path, tmp_path:
         assert reason in finished.stderr.decode()
     finished = pprof_merge("--format", "go", "--binary", program, tmp_path / "cpu.pb")
     assert finished.returncode == 2
-    assert "--binary needs --format llvm" in finished.stderr.decode()
+    assert "--binary needs --format llvm or bolt" in finished.stderr.decode()
 
 
 @pytest.mark.parametrize(
