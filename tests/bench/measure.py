@@ -23,11 +23,15 @@ _TIMEOUT = 900.0
 
 
 class Cost(NamedTuple):
-    """CPU seconds on all cores, wall-clock seconds, and the peak memory of the largest process in MiB."""
+    """CPU seconds on all cores, wall-clock seconds, and the peak memory of the largest process in MiB.
+
+    Of many tasks, `slowest` is the 99th percentile of their wall-clock seconds.
+    """
 
     cpu: float
     wall: float
     memory: float
+    slowest: float = 0.0
 
 
 class Ended(NamedTuple):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,20 +76,25 @@ class Serving:
             raise RuntimeError(f"{request.method} {request.path}: {answer.status} {answer.body[:500]!r}")
         return answer
 
-    def cost(self, tasks: Sequence[Sequence[Request]], clients: int = 1) -> Cost:
+    def cost(self, tasks: Sequence[Sequence[Request]], clients: int = 1, *, is_at_once: bool = False) -> Cost:
         """Return the mean cost of a task, which is a series of requests.
 
-        It has the CPU time until all processes rest again, the wall-clock time until the answers arrive, and
-        the peak memory. The tasks are divided among `clients` clients, each with a connection that it keeps.
+        It has the CPU time until all processes rest again, the wall-clock time until the answers arrive, the
+        peak memory, and the time of the slowest tasks. The tasks are divided among `clients` clients, each
+        with a connection that it keeps. They begin when all processes rest, or `is_at_once`: then what these
+        still do counts, too.
         """
         self._connection.close()  # as the server does after a while without requests
-        before = self.settled()
+        before = self.cpu_seconds() if is_at_once else self.settled()
         with sampled(self.memory, _PAUSE) as sizes:
             began = time.perf_counter()
             with ThreadPoolExecutor(clients) as pool:
-                list(pool.map(self._work, range(clients), (tasks[n::clients] for n in range(clients))))
+                taken = list(
+                    pool.map(self._work, range(clients), (tasks[n::clients] for n in range(clients)))
+                )
             wall = time.perf_counter() - began
-        return Cost((self.settled() - before) / len(tasks), wall / len(tasks), max(sizes))
+        slowest = sorted(chain(*taken))[int(0.99 * len(tasks))]
+        return Cost((self.settled() - before) / len(tasks), wall / len(tasks), max(sizes), slowest)
 
     def settled(self) -> float:
         """Return the CPU seconds of all processes, once they have nothing left to do."""
@@ -112,14 +118,17 @@ class Serving:
         """Close the connection."""
         self._connection.close()
 
-    def _work(self, number: int, tasks: Sequence[Sequence[Request]]) -> None:
-        """Do tasks as one client."""
-        every = ((self._pid, self._address), *self._others)
+    def _work(self, number: int, tasks: Sequence[Sequence[Request]]) -> list[float]:
+        """Do tasks as one client; return how many seconds each took."""
+        every, taken = ((self._pid, self._address), *self._others), list[float]()
         client = Serving(*every[number % len(every)])
         for task in tasks:
+            began = time.perf_counter()
             for request in task:
                 client.ask(request)
+            taken.append(time.perf_counter() - began)
         client.close()
+        return taken
 
     def _pids(self) -> list[int]:
         pids = (self._pid, *(pid for pid, _ in self._others))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pgo_collector.resources import memory_bytes
 from pgo_collector.settings.fields import Above, field
 
-# The memory of the server and two workers with nothing stored, in MiB: see docs/capacity.md.
+# The memory of the server and two workers with nothing stored, once all that they import was used, in MiB.
 _IDLE_MEGABYTES = 160
 
 
