@@ -28,6 +28,11 @@ class Edge:
     target: int
     is_rare: bool = False
 
+    @property
+    def leaves(self) -> bool:
+        """Return whether it leads out of the function."""
+        return self.target == EXIT
+
 
 @dataclass(frozen=True, slots=True)
 class ControlFlow:

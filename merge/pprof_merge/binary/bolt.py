@@ -12,18 +12,20 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import product
+from typing import TYPE_CHECKING
 
 from pprof_merge.analysis.sample_paths import has_branches, samples_of_leaves
 from pprof_merge.arrays import Floats
-from pprof_merge.binary.blocks import EXIT, ControlFlow, control_flow
 from pprof_merge.binary.counting import means_of_blocks, samples_at, samples_below
 from pprof_merge.binary.elf import Binary
-from pprof_merge.binary.flow import counts_of_blocks, nearest_flow
 from pprof_merge.binary.places import functions_at
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import BinaryInvalid, UnfitForFormat
 from pprof_merge.limits import BinaryLimits
 from pprof_merge.profile import Profile
+
+if TYPE_CHECKING:
+    from pprof_merge.binary.blocks import ControlFlow
 
 # How often branches were taken, by their own address and the one that they lead to.
 _Taken = dict[tuple[int, int], float]
@@ -47,6 +49,9 @@ def bolt_with_binary(
     Raises UnfitForFormat, OutputTooLarge, OSError, and BinaryInvalid, also if no sample is in the program;
     ModuleNotFoundError without the extras `binary` and `flow`.
     """
+    from pprof_merge.binary.blocks import control_flow  # noqa: PLC0415 - an extra
+    from pprof_merge.binary.flow import counts_of_blocks, nearest_flow  # noqa: PLC0415 - an extra
+
     limits = limits or BinaryLimits()
     if has_branches(profile.header):
         raise UnfitForFormat("it has branch records; this format takes CPU profiles")
@@ -62,7 +67,7 @@ def bolt_with_binary(
         if edges is None:
             continue
         entries[function.start] = _add_branches(taken, flow, edges, limits)
-        counts = _counts_of_calls(flow, edges)
+        counts = _counts_of_calls(flow, edges, counts_of_blocks(flow, edges))
         for site, target in flow.calls.items():
             taken[site, target] += counts[site]
         ends |= flow.indirect_calls
@@ -88,7 +93,7 @@ def _add_branches(taken: _Taken, flow: ControlFlow, edges: Floats, limits: Binar
     entered = 0.0
     for edge, count in zip(flow.edges, edges.tolist(), strict=True):
         entered += count * ((edge.source == 0) - (edge.target == 0))
-        if edge.target == EXIT or not count:
+        if edge.leaves or not count:
             continue
         if not flow.blocks[edge.target]:
             into[edge.target].append((edge.source, count))
@@ -106,17 +111,18 @@ def _add_branches(taken: _Taken, flow: ControlFlow, edges: Floats, limits: Binar
     return entered
 
 
-def _counts_of_calls(flow: ControlFlow, edges: Floats) -> dict[int, float]:
-    """Return how often each call of a function called, and each jump to another one jumped."""
+def _counts_of_calls(flow: ControlFlow, edges: Floats, blocks: Floats) -> dict[int, float]:
+    """Return how often each call of a function called, and each jump to another one jumped.
+
+    `edges` (n_edges) and `blocks` (n_blocks) are the counts of the flow.
+    """
     leaving: dict[int, float] = defaultdict(float)
     for edge, count in zip(flow.edges, edges.tolist(), strict=True):
-        if edge.target == EXIT and not edge.is_rare:
+        if edge.leaves and not edge.is_rare:
             leaving[edge.source] += count
     sites = flow.calls.keys() | flow.indirect_calls.keys()
     found = {}
-    for row, (block, count) in enumerate(
-        zip(flow.blocks, counts_of_blocks(flow, edges).tolist(), strict=True)
-    ):
+    for row, (block, count) in enumerate(zip(flow.blocks, blocks.tolist(), strict=True)):
         for site in sites.intersection(block):
             found[site] = leaving[row] if site == block[-1] and row in leaving else count
     return found

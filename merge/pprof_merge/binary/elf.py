@@ -146,7 +146,9 @@ class Binary:
         self._starts = starts.tolist()
         self._functions = functions[first]
         self._locals = every[(every["info"] >> 4 == _LOCAL) & (every["value"] > 0) & (every["name"] > 0)]
-        self._names = int(names["sh_offset"]), int(names["sh_offset"]) + int(names["sh_size"])
+        # Not beyond the file: a damaged table of names may be said to be at any 64 bits.
+        first_name, last_name = int(names["sh_offset"]), int(names["sh_offset"]) + int(names["sh_size"])
+        self._names = min(first_name, len(self._content)), min(last_name, len(self._content))
 
     def _string(self, offset: int) -> bytes:
         at = self._names[0] + offset

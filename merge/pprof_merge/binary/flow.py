@@ -12,7 +12,7 @@ import numpy as np
 from highspy._core import _Highs
 
 from pprof_merge.arrays import Floats
-from pprof_merge.binary.blocks import EXIT, ControlFlow
+from pprof_merge.binary.blocks import ControlFlow
 
 # Just above 0: of flows that change as little, the shortest is taken.
 _EDGE_COST = 0.001
@@ -57,7 +57,7 @@ def nearest_flow(flow: ControlFlow, means: Floats, seconds: float) -> Floats | N
     starts, rows, values = [0], list[int](), list[float]()
     for edge in flow.edges:
         entries = {edge.source: -1.0}
-        if edge.target != EXIT:
+        if not edge.leaves:
             entries[edge.target] = entries.get(edge.target, 0.0) + 1.0
         entries[n_blocks + edge.source] = 1.0
         rows += entries

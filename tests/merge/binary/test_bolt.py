@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 import subprocess
 from collections import Counter
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -181,6 +183,20 @@ def test_damaged_programs_are_read_or_refused(profile: bytes, program: Path, tmp
         else:
             for place in random_.sample(range(len(content)), 8):
                 content[place] = random_.randrange(256)
+        (tmp_path / "damaged").write_bytes(content)
+        with suppress(BinaryInvalid):
+            branches_in(written(profile, tmp_path / "damaged"))
+
+
+@pytest.mark.parametrize("value", [1 << 20, (1 << 31) - 1, 1 << 63, (1 << 64) - 1])
+def test_sections_that_are_elsewhere_are_read_or_refused(
+    profile: bytes, program: Path, tmp_path: Path, value: int
+) -> None:
+    whole = program.read_bytes()
+    headers, size, count = struct.unpack_from("<40xQ10x2H", whole)
+    for section, field in product(range(count), (24, 32)):  # where it is, and how large
+        content = bytearray(whole)
+        struct.pack_into("<Q", content, headers + section * size + field, value)
         (tmp_path / "damaged").write_bytes(content)
         with suppress(BinaryInvalid):
             branches_in(written(profile, tmp_path / "damaged"))
