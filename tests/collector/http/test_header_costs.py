@@ -94,10 +94,17 @@ def ask_all(server: Server, header: str, repeated: str) -> float:
     return cpu_seconds(pid) - before
 
 
+@pytest.fixture
+def asked(shared: Server) -> Server:
+    """Return a server that has imported what the first requests to these routes need."""
+    ask_all(shared, HEADERS[0], "x")
+    return shared
+
+
 @pytest.mark.parametrize("header", HEADERS)
-def test_a_header_takes_no_longer_than_its_length_asks_for(shared: Server, header: str) -> None:
-    assert shared.submit(profile_of("a")).status_code == 204
-    assert sum(ask_all(shared, header, piece) for piece in PIECES) < cpu_seconds_for(MOST_SECONDS)
+def test_a_header_takes_no_longer_than_its_length_asks_for(asked: Server, header: str) -> None:
+    assert asked.submit(profile_of("a")).status_code == 204
+    assert sum(ask_all(asked, header, piece) for piece in PIECES) < cpu_seconds_for(MOST_SECONDS)
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -105,8 +112,8 @@ def test_a_header_takes_no_longer_than_its_length_asks_for(shared: Server, heade
     header=st.sampled_from(HEADERS),
     pieces=st.lists(st.sampled_from(PIECES) | st.text(st.characters(min_codepoint=32, max_codepoint=126))),
 )
-def test_a_header_of_anything_takes_a_short_time(shared: Server, header: str, pieces: list[str]) -> None:
-    assert ask_all(shared, header, "".join(pieces) or "x") < cpu_seconds_for(MOST_SECONDS_OF_ONE)
+def test_a_header_of_anything_takes_a_short_time(asked: Server, header: str, pieces: list[str]) -> None:
+    assert ask_all(asked, header, "".join(pieces) or "x") < cpu_seconds_for(MOST_SECONDS_OF_ONE)
 
 
 def test_no_header_is_left_out_here() -> None:
