@@ -31,10 +31,11 @@ def blocks() -> list[str]:
 
 
 def lines() -> list[str]:
-    """Return the other lines, which install into an environment that the reader has."""
+    """Return the other lines that install one of ours, into an environment that the reader has."""
     in_blocks = "".join(blocks())
     found = {line for text in _TEXTS.values() for line in _LINE.findall(text)}
-    return sorted(line for line in found if line not in in_blocks)
+    ours = DISTRIBUTIONS.values()
+    return sorted(line for line in found if line not in in_blocks and any(name in line for name in ours))
 
 
 def test_every_line_installs_from_a_release_or_from_the_clone() -> None:
