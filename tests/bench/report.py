@@ -44,7 +44,7 @@ def seconds(value: float) -> str:
 
 def ratios(theirs: Cost, ours: Cost) -> list[str]:
     """Return the ratios of CPU time, wall-clock time and memory, as text."""
-    return [ratio(*pair) for pair in zip(theirs, ours, strict=True)]
+    return [ratio(*pair) for pair in zip(theirs[:3], ours[:3], strict=True)]
 
 
 def figures(cost: Cost) -> list[str]:
