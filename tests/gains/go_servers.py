@@ -128,8 +128,36 @@ def _by_wrk(url: str, paths: Sequence[str], script: Path, seconds: int) -> Answe
     return Answered(int(requests[1]), Latency(milliseconds(times["50"]), milliseconds(times["99"])))
 
 
-class Etcd(GoServer):
+class _OfClient(GoServer):
+    """A server with load from the program `client` of ours, at an address that begins with `scheme`."""
+
+    client: str
+    scheme = ""
+
+    def __init__(self, requests: int) -> None:
+        self._requests = requests
+
+    def prepare(self, folder: Path) -> None:
+        """Prepare as `GoServer` documents."""
+        # Each instance's loads have the same draws in the same order.
+        self._loads = Counter[int]()
+        source = GoSource(
+            self.client, "", WORK / self.client, ".", debian=self.source.debian, before=(WORK / "gopath",)
+        )
+        self._client = source.build(folder / self.client).binary
+
+    def answered(self, port: int, load: Sequence[str]) -> Answered:
+        """Return as `GoServer` documents."""
+        self._loads[port] += 1
+        words = [f"{self.scheme}127.0.0.1:{port}", str(self._requests), "8", str(self._loads[port]), *load]
+        said = json.loads(said_by([str(self._client), *words]))
+        return Answered(said["requests"], Latency(said["p50"], said["p99"]))
+
+
+class Etcd(_OfClient):
     """etcd alone, without waiting for its disk, by a client of ours."""
+
+    client = "etcdload"
 
     source = GoSource(
         "etcd",
@@ -151,14 +179,7 @@ class Etcd(GoServer):
     )
 
     def __init__(self, requests: int = 8000) -> None:
-        self._requests = requests
-
-    def prepare(self, folder: Path) -> None:
-        """Prepare as `GoServer` documents."""
-        # Each instance's loads have the same draws in the same order.
-        self._loads = Counter[int]()
-        client = GoSource("etcdload", "", WORK / "etcdload", ".", debian=self.source.debian)
-        self._client = client.build(folder / "etcdload").binary
+        super().__init__(requests)
 
     def command(self, binary: Path, port: int) -> list[str]:
         """Return as `GoServer` documents."""
@@ -178,21 +199,11 @@ class Etcd(GoServer):
         """Return as `GoServer` documents."""
         return {"url": f"http://127.0.0.1:{port}/debug/pprof"}
 
-    def answered(self, port: int, load: Sequence[str]) -> Answered:
-        """Return as `GoServer` documents."""
-        self._loads[port] += 1
-        words = [f"127.0.0.1:{port}", str(self._requests), "8", str(self._loads[port]), *load]
-        return _by_client([str(self._client), *words])
 
-
-def _by_client(command: Sequence[str]) -> Answered:
-    """Run a client that prints what it got."""
-    said = json.loads(said_by(command))
-    return Answered(said["requests"], Latency(said["p50"], said["p99"]))
-
-
-class Nats(GoServer):
+class Nats(_OfClient):
     """NATS with streams in memory, by a client of ours."""
+
+    client, scheme = "natsload", "nats://"
 
     source = GoSource(
         "nats",
@@ -210,13 +221,8 @@ class Nats(GoServer):
     )
 
     def __init__(self, requests: int = 16_000) -> None:
-        self._requests = requests
-
-    def prepare(self, folder: Path) -> None:
-        """Prepare as `GoServer` documents."""
-        self._profiles, self._loads = dict[int, int](), Counter[int]()
-        client = GoSource("natsload", "", WORK / "natsload", ".", debian=self.source.debian)
-        self._client = client.build(folder / "natsload").binary
+        super().__init__(requests)
+        self._profiles = dict[int, int]()
 
     def command(self, binary: Path, port: int) -> list[str]:
         """Return as `GoServer` documents."""
@@ -231,12 +237,6 @@ class Nats(GoServer):
     def wait(self, instance: Instance, log: Path) -> None:
         """Wait as `GoServer` documents."""
         wait_until_listens(instance.port, instance.process, log)
-
-    def answered(self, port: int, load: Sequence[str]) -> Answered:
-        """Return as `GoServer` documents."""
-        self._loads[port] += 1
-        words = [f"nats://127.0.0.1:{port}", str(self._requests), "8", str(self._loads[port]), *load]
-        return _by_client([str(self._client), *words])
 
 
 # Of the discoveries of targets, those that ask clouds are left out: they are most of what Go would compile.

@@ -1,23 +1,15 @@
-// etcdload sends an etcd as many requests as asked, from several clients at once, and prints how they went.
+// etcdload is a load for an etcd: see the package load.
 //
-//	etcdload ADDRESS REQUESTS CLIENTS SEED KIND=SHARE ...
-//
-// Kinds are put, get, range, txn (compare and put), delete, and lease (put with one). It prints JSON: how many
-// requests there were, and the median and the 99th percentile of their time in milliseconds. While it runs, one
-// watcher reads all changes.
+// Kinds are put, get, range, txn (compare and put), delete, and lease (put with one). While it runs, one watcher
+// reads all changes.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"log"
+	"load"
 	"math/rand"
-	"os"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/clientv3"
@@ -30,8 +22,14 @@ func key(draw *rand.Rand) string {
 	return fmt.Sprintf("/registry/pods/space-%d/pod-%05d", number%16, number)
 }
 
-func request(ctx context.Context, client *clientv3.Client, kind string, draw *rand.Rand) error {
+type sender struct {
+	*clientv3.Client
+	draw *rand.Rand
+}
+
+func (s sender) Request(kind string) error {
 	var err error
+	ctx, client, draw := context.Background(), s.Client, s.draw
 	name, value := key(draw), strings.Repeat("v", 64+draw.Intn(960))
 	switch kind {
 	case "put":
@@ -57,57 +55,18 @@ func request(ctx context.Context, client *clientv3.Client, kind string, draw *ra
 	return err
 }
 
-func number(text string) int {
-	parsed, err := strconv.Atoi(text)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return parsed
+func open(address string) *clientv3.Client {
+	return load.Must(clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: 30 * time.Second}))
 }
 
-func connect(address string) *clientv3.Client {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: 30 * time.Second})
-	if err != nil {
-		log.Fatal(err)
-	}
-	return client
+func watch(address string) {
+	watcher := open(address)
+	go func() {
+		for range watcher.Watch(context.Background(), "/registry/", clientv3.WithPrefix()) {
+		}
+	}()
 }
 
 func main() {
-	if len(os.Args) < 6 {
-		log.Fatal("usage: etcdload ADDRESS REQUESTS CLIENTS SEED KIND=SHARE ...")
-	}
-	requests, clients, seed := number(os.Args[2]), number(os.Args[3]), number(os.Args[4])
-	var kinds []string
-	for _, word := range os.Args[5:] {
-		kind, share, _ := strings.Cut(word, "=")
-		kinds = append(kinds, slices.Repeat([]string{kind}, number(share))...)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	watcher := connect(os.Args[1])
-	go func() {
-		for range watcher.Watch(ctx, "/registry/", clientv3.WithPrefix()) {
-		}
-	}()
-	taken := make([][]time.Duration, clients)
-	var all sync.WaitGroup
-	for number := range clients {
-		all.Go(func() {
-			client, draw := connect(os.Args[1]), rand.New(rand.NewSource(int64(seed*1000+number)))
-			defer client.Close()
-			for range requests / clients {
-				began := time.Now()
-				if err := request(ctx, client, kinds[draw.Intn(len(kinds))], draw); err != nil {
-					log.Fatal(err)
-				}
-				taken[number] = append(taken[number], time.Since(began))
-			}
-		})
-	}
-	all.Wait()
-	times := slices.Concat(taken...)
-	slices.Sort(times)
-	share := func(part float64) float64 { return float64(times[int(part*float64(len(times)))].Microseconds()) / 1000 }
-	json.NewEncoder(os.Stdout).Encode(map[string]any{"requests": len(times), "p50": share(0.5), "p99": share(0.99)})
+	load.Run(watch, func(address string, draw *rand.Rand) load.Client { return sender{open(address), draw} })
 }
