@@ -44,7 +44,11 @@ def seconds(value: float) -> str:
 
 def ratios(theirs: Cost, ours: Cost) -> list[str]:
     """Return the ratios of CPU time, wall-clock time and memory, as text."""
-    return [ratio(*pair) for pair in zip(theirs[:3], ours[:3], strict=True)]
+    return [
+        ratio(theirs.cpu, ours.cpu),
+        ratio(theirs.wall, ours.wall),
+        ratio(theirs.memory, ours.memory),
+    ]
 
 
 def figures(cost: Cost) -> list[str]:

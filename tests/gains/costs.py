@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from tests.bench.measure import run
 
+# The beginning of a command whose executed instructions Valgrind counts, into a log.
+COUNTING = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
+
 
 class Compared(NamedTuple):
     """The median CPU seconds of a build, and the ratios of the first build's to them in the same rounds.
@@ -30,10 +33,16 @@ def instructions(program: Path, arguments: Sequence[str], folder: Path, start: S
     Machines without hardware counters can count in no other way. Two counts of a program differ by some
     thousands, since its environment differs. `start` is the beginning of the command.
     """
-    stripped = folder / "stripped"
-    # Valgrind 3.19 gives up on some debug information of clang.
-    subprocess.run(["strip", "-o", stripped, program], check=True)
-    return counted(start, stripped, arguments, folder)
+    return counted(start, stripped(program, folder / "stripped"), arguments, folder)
+
+
+def stripped(program: Path, to: Path) -> Path:
+    """Write a program for Valgrind, without debug information, and return where it is.
+
+    Valgrind 3.19 gives up on some debug information of clang.
+    """
+    subprocess.run(["strip", "-o", to, program], check=True)
+    return to
 
 
 def counted(
@@ -49,13 +58,17 @@ def counted(
     """
     log = folder / "cachegrind.log"
     log.unlink(missing_ok=True)
-    tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    command = [*start, *tool, f"--log-file={log}", str(program), *arguments]
+    command = [*start, *COUNTING, f"--log-file={log}", str(program), *arguments]
     with text.open("rb") as read:
         subprocess.run(command, cwd=folder, check=True, stdin=read, stdout=subprocess.DEVNULL)
-    found = re.search(r"I +refs: +([\d,]+)", log.read_text())
-    assert found is not None
-    return int(found[1].replace(",", ""))
+    count, *_ = counts_in(log).values()
+    return count
+
+
+def counts_in(log: Path) -> dict[str, int]:
+    """Return how many instructions each process executed, by its id, from what `COUNTING` wrote."""
+    found = re.findall(r"^==(\d+)== I +refs: +([\d,]+)", log.read_text(), re.MULTILINE)
+    return {process: int(count.replace(",", "")) for process, count in found}
 
 
 def in_turns(commands: Mapping[str, Sequence[str | Path]], rounds: int, folder: Path) -> dict[str, Compared]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -23,7 +22,7 @@ from pprof_merge import decode
 from tests.bench import machine, report
 from tests.bench.measure import progress, run
 from tests.gains.builds import Toolchain, shared_flags
-from tests.gains.costs import compared
+from tests.gains.costs import COUNTING, compared, counts_in, stripped
 from tests.gains.debian import UNPACKED, needed, sources_of
 from tests.gains.page import INSTRUMENTED, NONE, WITH_PROGRAM, Gain
 from tests.interop.tutorial import Clone, commands
@@ -147,17 +146,14 @@ def instructions_of(build: str, python: Path, folder: Path) -> dict[str, int]:
 
     The start is the same for all, which are forked then, and so counted once.
     """
-    stripped = python.with_name(f"{python.name}-stripped")
-    # Valgrind 3.19 gives up on some debug information of clang.
-    subprocess.run(["strip", "-o", stripped, python], check=True)
+    bare = stripped(python, python.with_name(f"{python.name}-stripped"))
     processes, log = folder / f"{python.name}.txt", folder / f"{python.name}.log"
     runs = [(of, loops) for of in BENCHMARKS for loops in (1, 1 + of.loops)]
     asked = [" ".join(benchmark.arguments(loops)) for benchmark, loops in runs]
-    valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    command = [*ENVIRONMENT, *valgrind, f"--log-file={log}", str(stripped), _COUNTED, str(processes), *asked]
+    command = [*ENVIRONMENT, *COUNTING, f"--log-file={log}", str(bare), _COUNTED, str(processes), *asked]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    of_process = dict(re.findall(r"^==(\d+)== I +refs: +([\d,]+)", log.read_text(), re.MULTILINE))
-    counts = [int(of_process[process].replace(",", "")) for process in processes.read_text().split()]
+    of_process = counts_in(log)
+    counts = [of_process[process] for process in processes.read_text().split()]
     found = {
         benchmark.name: many - few
         for benchmark, few, many in zip(BENCHMARKS, counts[::2], counts[1::2], strict=True)

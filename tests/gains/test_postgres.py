@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.gains import postgres
 from tests.interop.postgres_cluster import MISSING, running_postgres
-from tests.interop.tutorial import commands
+from tests.interop.tutorial import checked_commands
 
 _INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 
 
 def test_each_step_of_the_page_is_a_script_and_all_builds_are_in_it(tmp_path: Path) -> None:
-    blocks = commands(postgres.PAGE)
-    script = tmp_path / "script"
-    for block in blocks:
-        script.write_text(block)
-        subprocess.run(["bash", "-n", script], check=True)
-    # Each block is run by a shell of its own, after the first.
-    assert not any(re.search(r"^\w+\(\) \{", block, re.MULTILINE) for block in blocks[1:])
+    blocks = checked_commands(postgres.PAGE, tmp_path / "script")
     text = "".join(blocks)
     built = {"none", *re.findall(r"^guided (\S+)", text, re.MULTILINE)}
     assert built - {"counting"} == {*postgres.BUILDS.values()}

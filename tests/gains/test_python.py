@@ -12,19 +12,13 @@ import pytest
 from tests.gains import python
 from tests.gains.page import INSTRUMENTED, NONE, WITH_PROGRAM
 from tests.interop.listening import free_port, wait_until_answers
-from tests.interop.tutorial import commands
+from tests.interop.tutorial import checked_commands
 
 _FLEET = str(Path(__file__).with_name("work") / "python")
 
 
 def test_each_step_of_the_page_is_a_script_and_all_builds_are_in_it(tmp_path: Path) -> None:
-    blocks = commands(python.PAGE)
-    script = tmp_path / "script"
-    for block in blocks:
-        script.write_text(block)
-        subprocess.run(["bash", "-n", script], check=True)
-    # Each block is run by a shell of its own, after the first.
-    assert not any(re.search(r"^\w+\(\) \{", block, re.MULTILINE) for block in blocks[1:])
+    blocks = checked_commands(python.PAGE, tmp_path / "script")
     built = re.findall(r"^built (\S+)", "".join(blocks), re.MULTILINE)
     assert {*built} - {"counting"} == {*python.BUILDS.values()}
     assert "source python3.11 " in blocks[1]

@@ -23,6 +23,20 @@ def commands(page: str) -> list[str]:
     return re.findall(r"^```sh\n(.*?)^```", (DOCS / page).read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
+def checked_commands(page: str, script: Path) -> list[str]:
+    """Return a page's blocks of commands, each a script that needs none but the first before it.
+
+    `script` is a file to write.
+    """
+    blocks = commands(page)
+    for block in blocks:
+        script.write_text(block)
+        subprocess.run(["bash", "-n", script], check=True)
+    # Each block is run by a shell of its own, after the first.
+    assert not any(re.search(r"^\w+\(\) \{", block, re.MULTILINE) for block in blocks[1:])
+    return blocks
+
+
 class Clone:
     """A folder with what the tutorials use of a clone after `make serve`: sources, tools and keys.
 
