@@ -120,7 +120,7 @@ class Connection(H11Protocol):
             self._wait()
         elif self.cycle is not None and self.phase is not Phase.SERVED:
             self._serve()
-        if self.phase is Phase.HEAD and self._requests.has_begun and not self._requests.is_cut:
+        if self.phase is Phase.HEAD and self._requests.has_unfinished_head:
             self._pool.note_head(self, self._requests.n_unread)
 
     def go_on(self) -> None:

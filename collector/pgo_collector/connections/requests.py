@@ -33,6 +33,7 @@ class Requests(h11.Connection):
     """h11's parser. `fault` is why it has refused a request; no event follows one."""
 
     fault: Refused
+    _receive_buffer: _Lines
 
     def __init__(self, limits: ConnectionLimits) -> None:
         super().__init__(h11.SERVER, limits.header_bytes)
@@ -51,6 +52,14 @@ class Requests(h11.Connection):
     def has_begun(self) -> bool:
         """Whether part of a request's head has arrived."""
         return self.their_state is h11.IDLE and bool(self._receive_buffer)
+
+    @property
+    def has_unfinished_head(self) -> bool:
+        """Whether part of a request's head has arrived, and not all of it.
+
+        A whole head is here after a cut alone: else it has been parsed.
+        """
+        return self.has_begun and not (self.is_cut and self._receive_buffer.has_blank_line)
 
     @property
     def is_at_rest(self) -> bool:
@@ -87,7 +96,7 @@ class Requests(h11.Connection):
 
         What has arrived is dropped.
         """
-        self._receive_buffer, self.is_paused = ReceiveBuffer(), False
+        self._receive_buffer, self.is_paused = _Lines(self._limits.headers), False
         retry = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
         problem = Problem(status, detail, retry)
         response = h11.Response(
@@ -176,6 +185,11 @@ class _Lines(ReceiveBuffer):
     def __init__(self, most_headers: int) -> None:
         super().__init__()
         self._most_headers = most_headers
+
+    @property
+    def has_blank_line(self) -> bool:
+        """Whether the end of a head has arrived."""
+        return _BLANK_LINE.search(self._data, self._multiple_lines_search) is not None
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
         """Return the lines until a blank one, None if it hasn't arrived. Raises Refused."""
