@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
@@ -33,7 +36,15 @@ def instructions(program: Path, arguments: Sequence[str], folder: Path, start: S
     Machines without hardware counters can count in no other way. Two counts of a program differ by some
     thousands, since its environment differs. `start` is the beginning of the command.
     """
-    return counted(start, stripped(program, folder / "stripped"), arguments, folder)
+    # Names of one length, since that of a program's file is in its memory, and moves what follows.
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        return counted(start, stripped(program, Path(own, "stripped")), arguments, Path(own))
+
+
+def at_once(count: Callable[[Path], int], builds: Iterable[Path]) -> list[int]:
+    """Return the count of each build. As many are counted at once as there are cores."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [*pool.map(count, builds)]
 
 
 def stripped(program: Path, to: Path) -> Path:

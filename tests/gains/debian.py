@@ -30,10 +30,6 @@ _PACKAGES = {
 }
 
 
-def _unchanged(_sources: Path) -> None:
-    """Leave sources as they are."""
-
-
 @dataclass(frozen=True)
 class SourcePackage:
     """A source package of a Go program, which belongs to `path` in GOPATH.
@@ -44,8 +40,8 @@ class SourcePackage:
 
     name: str
     path: str
-    unneeded: str = "^$"
-    prepare: Callable[[Path], object] = _unchanged
+    unneeded: str
+    prepare: Callable[[Path], object]
 
     @property
     def gopath(self) -> Path:

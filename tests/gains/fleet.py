@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -22,6 +23,7 @@ from elftools.elf.elffile import ELFFile
 from tests.bench import machine, report
 from tests.bench.measure import progress
 from tests.bench.report import Section
+from tests.gains.costs import at_once
 from tests.gains.curve import thinned
 from tests.gains.debian import UNPACKED, needed
 from tests.gains.go import GoProgram, profiles_of
@@ -173,7 +175,7 @@ def rows_of(subject: Subject, profiles: Mapping[str, bytes]) -> Iterator[tuple[s
 
 
 def _instructions(program: GoProgram, binary: Path, folder: Path) -> float:
-    return median(program.instructions(binary, folder) for _ in range(_COUNTS))
+    return median(at_once(partial(program.instructions, folder=folder), _COUNTS * (binary,)))
 
 
 def _code(binary: Path) -> str:

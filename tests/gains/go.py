@@ -19,7 +19,7 @@ from pprof_merge import decode
 
 from tests.bench import machine
 from tests.bench.measure import progress, run
-from tests.gains.costs import compared, instructions
+from tests.gains.costs import at_once, compared, instructions
 from tests.gains.debian import GOPATH, SourcePackage, needed, unpack, unpack_go
 from tests.gains.page import NONE, OURS, Built, Gain, Latency
 from tests.oracle.oracle import GO, go_environment, go_root
@@ -38,18 +38,13 @@ class GoBuild(NamedTuple):
     cost: Built
 
 
-def _nothing() -> None:
-    """Make nothing."""
-
-
 @dataclass(frozen=True)
 class GoSource:
     """The sources of a program: `package`, as it is named in `folder`.
 
     It is a part of a module, or, if there are names in `debian`, built from the Go sources in these packages
     of Debian, and from what they depend on, or from the source package `origin`. `before` are folders that
-    GOPATH has before these. `inputs` are packages with files that it is run on, and `make` makes more of
-    these; `tags` are those of its build.
+    GOPATH has before these. `inputs` are packages with files that it is run on.
     """
 
     name: str
@@ -60,8 +55,6 @@ class GoSource:
     inputs: tuple[str, ...] = ()
     before: tuple[Path, ...] = ()
     origin: SourcePackage | None = None
-    tags: str = ""
-    make: Callable[[], None] = _nothing
 
     @property
     def compiler(self) -> str:
@@ -79,15 +72,11 @@ class GoSource:
         return {**go_environment(), **(debian if self.debian or origin else {})}
 
     def unpack(self) -> None:
-        """Get the packages of Debian, and make what it is run on.
-
-        Raises FileNotFoundError if apt doesn't know one of the packages.
-        """
+        """Get the packages of Debian. Raises FileNotFoundError if apt doesn't know one of them."""
         unpack_go(self.debian)
         unpack(self.inputs)
         if self.origin:
             self.origin.unpack()
-        self.make()
 
     def build(self, binary: Path, profile: Path | None = None) -> GoBuild:
         """Build the program, with a profile or none, and count the cost, of which none is saved by a cache.
@@ -95,8 +84,7 @@ class GoSource:
         Builds into one folder share a cache, in which no two are alike.
         """
         every = self.environment | {"GOCACHE": str(binary.parent / "go-cache")}
-        command = [GO, "build", f"-pgo={profile or 'off'}", f"-tags={self.tags}", "-o", str(binary)]
-        command.append(self.package)
+        command = [GO, "build", f"-pgo={profile or 'off'}", "-o", str(binary), self.package]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, cwd=self.folder, env=every, check=True, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -137,10 +125,8 @@ def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gai
     plain, *guided = (build.binary for build in builds.every)
     outputs = {run([build, *program.timed], folder).output for build in (plain, *guided)}
     assert len(outputs) == 1, "the builds answer differently"
-    counted = {
-        name: [program.instructions(build, folder) for build in of]
-        for name, of in ((NONE, [plain]), (OURS, guided))
-    }
+    first, *ours = at_once(partial(program.instructions, folder=folder), (plain, *guided))
+    counted = {NONE: [first], OURS: ours}
     progress(f"{source.name}: instructions: {counted}")
     seconds: dict[str, list[float]] = {NONE: [], OURS: []}
     for number in range(1, rounds + 1):

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from tests.gains.debian import GOPATH, UNPACKED, SourcePackage
+from tests.gains.debian import UNPACKED
 from tests.gains.go import INSTANCES, WORK, GoProgram, GoSource
 from tests.gains.programs import ROOT
 from tests.oracle.oracle import go_root
 
 _TUTORIAL = ROOT / "docs" / "tutorial-go"
-# Sites that hugo makes, by name.
-_SITES = UNPACKED.parent / "sites"
-_PARAGRAPHS = 3
 
 
 def go_programs() -> dict[str, GoProgram]:
     """Return the programs by name."""
-    every = (*_own_programs(), *_debian_programs(), _hugo())
+    every = (*_own_programs(), *_debian_programs())
     return {program.source.name: program for program in every}
 
 
@@ -133,75 +127,3 @@ def documents() -> tuple[tuple[str, ...], tuple[str, ...]]:
     others = {"benchmarks.md", "gains.md", "index.md"}
     files = [str(file) for file in sorted((ROOT / "docs").glob("*.md")) if file.name not in others]
     return tuple(files[::2]), tuple(files[1::2])
-
-
-def _hugo() -> GoProgram:
-    def arguments(site: str) -> tuple[str, ...]:
-        return f"--source={_SITES / site}", "--renderToMemory", "--quiet"
-
-    return GoProgram(
-        GoSource(
-            "hugo",
-            "Debian's source package, without `extended` and `deploy`",
-            ROOT,
-            "github.com/gohugoio/hugo",
-            before=(_HUGO.folder / "debian" / "go",),
-            origin=_HUGO,
-            tags="nodeploy",
-            make=_make_sites,
-        ),
-        training=tuple(map(arguments, ("pages", "code", "notes"))),
-        timed=arguments("timed"),
-        counted=arguments("counted"),
-        apart=(
-            "One instance is profiled with a site of these docs, one with sources of Go's `net/http`, one\n"
-            "with short notes that have tags; a site of other pages, sources and notes is measured."
-        ),
-        flag="--profile-cpu",
-    )
-
-
-def _complete(sources: Path) -> None:
-    """Add a package to Hugo's sources as Debian's rules do: another with other names."""
-    folder = sources / "debian" / "go" / "src" / "github.com" / "gohugoio" / "locales"
-    shutil.copytree(GOPATH / "src" / "github.com" / "go-playground" / "locales", folder)
-    for file in folder.rglob("*.go"):
-        file.write_text(file.read_text().replace("go-playground", "gohugoio"))
-
-
-_HUGO = SourcePackage("hugo", "github.com/gohugoio/hugo", prepare=_complete)
-
-
-def _make_sites() -> None:
-    """Write the sites that Hugo makes."""
-    library = go_root() / "src"
-    pages, others = ([Path(file).read_text() for file in half] for half in documents())
-    code, more = (
-        [f"```go\n{file.read_text()}\n```\n" for file in sorted((library / package).glob("*.go"))]
-        for package in ("net/http", "encoding/json")
-    )
-    notes, short = ([*_notes(texts)] for texts in (pages, others))
-    sites = {
-        "pages": 40 * pages,
-        "code": code,
-        "notes": 12 * notes,
-        "timed": [*2 * others, *more, *short],
-        "counted": [*others[::4], *more[::8], *short[::8]],
-    }
-    shutil.rmtree(_SITES, ignore_errors=True)
-    for name, texts in sites.items():
-        shutil.copytree(WORK / "hugo", _SITES / name)
-        content = _SITES / name / "content"
-        for number, text in enumerate(texts):
-            page = content / f"part-{number % 7}" / f"{number}.md"
-            page.parent.mkdir(parents=True, exist_ok=True)
-            tags = ", ".join(f'"tag {number % prime}"' for prime in (5, 11, 31))
-            head = f'title = "Page {number}"\ndate = 2026-01-{number % 28 + 1:02}\ntags = [{tags}]'
-            page.write_text(f"+++\n{head}\n+++\n\n{text}")
-
-
-def _notes(texts: Sequence[str]) -> Iterator[str]:
-    """Yield a few paragraphs of texts at a time."""
-    parts = [part for text in texts for part in text.split("\n\n") if "```" not in part]
-    for start in range(0, len(parts), _PARAGRAPHS):
-        yield "\n\n".join(parts[start : start + _PARAGRAPHS])

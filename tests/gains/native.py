@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median_low
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from pprof_merge import decode
 from tests.bench import machine
 from tests.bench.measure import progress, run
 from tests.gains.builds import Builder
-from tests.gains.costs import in_turns, instructions
+from tests.gains.costs import at_once, in_turns, instructions
 from tests.gains.debian import needed
 from tests.gains.page import INSTRUMENTED, NONE, OURS, WITH_PROGRAM, Gain
 from tests.gains.programs import Program
@@ -43,23 +44,19 @@ def gain(
     ]
     others = {NONE: plain, INSTRUMENTED: builder.instrumented()}
     sets = [others, *(of.builds for of in guided)]
-    every = {f"{name} {number}": build for number, of in enumerate(sets) for name, build in of.items()}
-    progress(f"{program.name}: all were built by: {builder.shared_flags(every)}")
+    every = [(name, build) for of in sets for name, build in of.items()]
+    flags = builder.shared_flags({build.name: build for _, build in every})
+    progress(f"{program.name}: all were built by: {flags}")
     answers = {
-        str(program.answer.findall(run(_timed(program, build), folder).output.decode()))
-        for build in every.values()
+        str(program.answer.findall(run(_timed(program, build), folder).output.decode())) for _, build in every
     }
     assert len(answers) == 1, f"the builds answer differently: {answers}"
-    counts = [
-        {name: instructions(build, program.arguments(program.counted), folder) for name, build in of.items()}
-        for of in sets
-    ]
-    for of_set in counts:
-        progress(f"{program.name}: instructions: {of_set}")
-    counted = {
-        name: [of_set[name] for of_set in counts if name in of_set]
-        for name in (NONE, OURS, WITH_PROGRAM, INSTRUMENTED)
-    }
+    arguments = program.arguments(program.counted)
+    counts = at_once(lambda build: instructions(build, arguments, folder), (build for _, build in every))
+    counted: dict[str, list[int]] = {NONE: [], OURS: [], WITH_PROGRAM: [], INSTRUMENTED: []}
+    for (name, _), count in zip(every, counts, strict=True):
+        counted[name].append(count)
+    progress(f"{program.name}: instructions: {counted}")
     middle = counted[WITH_PROGRAM].index(median_low(counted[WITH_PROGRAM]))
     builds = {NONE: plain, **guided[middle].builds, INSTRUMENTED: others[INSTRUMENTED]}
     timed = in_turns({name: _timed(program, build) for name, build in builds.items()}, rounds, folder)
@@ -83,11 +80,10 @@ def _guided(plain: Path, program: Program, builder: Builder, folder: Path, hertz
     samples = int(decode(merged.read_bytes()).samples.values[:, 0].sum())
     progress(f"{title}: {samples:,} samples; building")
     with_flow = with_program(merged, plain, builder)
-    builds = {
-        OURS: builder.build(f"ours-{folder.name}", ours),
-        WITH_PROGRAM: builder.build(f"with-program-{folder.name}", with_flow, flow=True),
-    }
-    return _Guided(samples, builds)
+    with ThreadPoolExecutor() as pool:
+        sampled = pool.submit(builder.build, f"ours-{folder.name}", ours)
+        flowing = pool.submit(builder.build, f"with-program-{folder.name}", with_flow, flow=True)
+    return _Guided(samples, {OURS: sampled.result(), WITH_PROGRAM: flowing.result()})
 
 
 def _timed(program: Program, build: Path) -> list[str]:

@@ -34,7 +34,6 @@ KINDS = MappingProxyType(
         "glua": "interpreter",
         "lua": "interpreter",
         "python": "interpreter",
-        "hugo": "text",
         "markdown": "text",
         "json": "text",
         "logs": "text",

@@ -34,7 +34,13 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
     """Return the parser of the command line; `names` are those of the programs."""
     described = argparse.ArgumentParser(prog="make gains ARGS=", description="Measure what programs gain.")
     choices = [*names, _ALL]
-    described.add_argument("programs", metavar="PROGRAM", nargs="+", choices=choices, help=", ".join(choices))
+    described.add_argument(
+        "programs",
+        metavar="PROGRAM",
+        nargs="+",
+        choices=choices,
+        help=f"{', '.join(names)}, or all, which are those of the table of programs",
+    )
     described.add_argument("--again", action="store_true", help="measure also what was measured here before")
     described.add_argument("--clang", default="clang", help="the compiler, such as clang-19 (default: clang)")
     described.add_argument(
@@ -54,9 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the programs one after another, and write the rows of each."""
     of_go = go_programs()
     curves = [curve.PREFIX + name for name in _CURVES]
-    names = [*PROGRAMS, *of_go, *SERVERS, postgres.NAME, python.NAME, fleet.NAME, *curves]
-    options = parser(names).parse_args(arguments)
-    asked = names if _ALL in options.programs else options.programs
+    programs = [*PROGRAMS, *of_go, *SERVERS, postgres.NAME, python.NAME]
+    options = parser([*programs, fleet.NAME, *curves]).parse_args(arguments)
+    asked = programs if _ALL in options.programs else options.programs
     with tempfile.TemporaryDirectory(prefix="gains-") as scratch:
         for number, name in enumerate(asked, 1):
             progress(f"{name}: {number} of {len(asked)}")
