@@ -23,6 +23,7 @@ _DEBIANS = ("Created-By: Packages", "Origin: Debian", "Label: Debian")
 # Packages of programs that have other names.
 _PACKAGES = {
     "dpkg-source": "dpkg-dev",
+    "llvm-bolt-19": "bolt-19",
     "llvm-profdata": "llvm",
     "perf": "linux-perf",
     "promtool": "prometheus",

@@ -29,7 +29,7 @@ def _own_programs() -> tuple[GoProgram, ...]:
             for file in sorted((sources / part).rglob("*.go"))
             if "testdata" not in file.parts
         )
-        for parts in (("",), ("cmd/compile", "go", "net", "runtime"))
+        for parts in (("",), ("go", "net"))
     )
     return (
         GoProgram(

@@ -17,6 +17,7 @@ FILE = Path(__file__).parents[2] / "docs" / "gains.md"
 # From this many instructions on, they are given in millions: those of a transaction are fewer.
 _MILLIONS = 10_000_000
 NONE, OURS, WITH_PROGRAM, INSTRUMENTED = "none", "ours", "ours, with the program", "instrumented"
+LAID_OUT = "ours, and BOLT"
 INTRODUCTION = Path(__file__).with_name("introduction.txt").read_text()
 _TABLE, _BUILDS = "All programs", "What a Go build costs, and how servers answer"
 # By a program's first word: the kind by which the table is sorted.

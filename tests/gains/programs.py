@@ -96,7 +96,7 @@ PROGRAMS = {
             "sqlite",
             "Debian's source package sqlite3, with its speedtest1",
             _sqlite,
-            training=200,
+            training=330,
             timed=15,
             counted=5,
             work=("--memdb", "--verify", "--size"),

@@ -25,6 +25,8 @@ from tests.gains.rust import RustBuilder
 from tests.gains.servers import server_gain
 
 _ALL = "all"
+# How many profiles are taken of a program.
+_OF_GO, _OF_OTHERS = 5, 3
 _DONE = ROOT / ".dev" / "gains" / "done"
 # By program: how many samples its profile has, from which smaller ones are drawn.
 _CURVES = {"json": 320_000, "lua": 1_000_000, "sqlite": 100_000, "logsum": 3200, "gotype": 3500}
@@ -44,7 +46,9 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
     described.add_argument("--again", action="store_true", help="measure also what was measured here before")
     described.add_argument("--clang", default="clang", help="the compiler, such as clang-19 (default: clang)")
     described.add_argument(
-        "--profiles", type=int, default=5, help="profiles that are taken, and built with (default: 5)"
+        "--profiles",
+        type=int,
+        help="profiles that are taken, and built with (default: 5 of a Go program, 3 of another)",
     )
     described.add_argument("--rounds", type=int, default=9, help="runs of each build (default: 9)")
     described.add_argument("--hertz", type=int, help="samples a second of CPU (default: the program's)")
@@ -96,9 +100,9 @@ def _gains(
     other = "" if options.clang == "clang" else f" --clang {Path(options.clang).name}"
     command = f'make gains ARGS="{name}{other}"'
     if name in of_go:
-        return [go_gain(of_go[name], folder, options.profiles, options.rounds)]
+        return [go_gain(of_go[name], folder, options.profiles or _OF_GO, options.rounds)]
     if name in SERVERS:
-        return [server_gain(SERVERS[name](), folder, options.profiles, options.rounds)]
+        return [server_gain(SERVERS[name](), folder, options.profiles or _OF_GO, options.rounds)]
     toolchain = Toolchain(options.clang)
     if name == postgres.NAME:
         return postgres.postgres_gains(toolchain, folder, options.rounds, command)
@@ -111,7 +115,7 @@ def _gains(
         program,
         builder,
         folder,
-        profiles=options.profiles,
+        profiles=options.profiles or _OF_OTHERS,
         rounds=options.rounds,
         hertz=options.hertz or program.hertz,
         command=command,

@@ -18,6 +18,7 @@ def test_each_step_of_the_page_is_a_script_and_all_builds_are_in_it(tmp_path: Pa
     blocks = checked_commands(postgres.PAGE, tmp_path / "script")
     text = "".join(blocks)
     built = {"none", *re.findall(r"^guided (\S+)", text, re.MULTILINE)}
+    built |= {*re.findall(r'-o "\$INSTALLED/pg-([^"]+)"', text)}
     assert built - {"counting"} == {*postgres.BUILDS.values()}
     assert blocks[-1] == f'make gains ARGS="{postgres.NAME}"\n'
     assert "postgresql-15" in blocks[1]

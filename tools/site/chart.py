@@ -26,14 +26,19 @@ _LABELS = 128  # the column left of the bars
 _LONGEST_BAR = 430
 _PANEL_HEIGHT = 78
 _BAR_HEIGHT = 18
-_OURS, _THEIRS, _LESS_OF_OURS = "#2f6fb3", "#b9b7ae", "#8db3d9"
+_OURS, _THEIRS, _LESS_OF_OURS, _MOST_OF_OURS = "#2f6fb3", "#b9b7ae", "#8db3d9", "#1d4674"
 # The card brings its own background, so that the text is as readable on a dark page as on a white one.
 _CARD, _EDGE, _TEXT, _FAINT = "#fcfcfa", "#dcdbd5", "#1b1f2a", "#555b66"
 _FACTORS = {"ms": 0.001, "s": 1.0, "MiB": 1.0}
 # Of docs/gains.md: the row without a profile, which has no bar; the bars of the others, and where they begin.
 _NO_PROFILE = "none"
 _GAIN_COLUMNS = ("program", "compiler", "profile")
-_GAIN_COLOURS = {"ours": _LESS_OF_OURS, "ours, with the program": _OURS, "instrumented": _THEIRS}
+_GAIN_COLOURS = {
+    "ours": _LESS_OF_OURS,
+    "ours, with the program": _OURS,
+    "ours, and BOLT": _MOST_OF_OURS,
+    "instrumented": _THEIRS,
+}
 _GAIN_LABELS = 190
 _LONGEST_GAIN = 200
 # The lines of the gain by samples: their colours, and the place of their frame.

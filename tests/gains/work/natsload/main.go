@@ -19,6 +19,7 @@ import (
 const (
 	subjects = 200
 	batch    = 20
+	bucket   = "settings"
 )
 
 type sender struct {
@@ -36,15 +37,7 @@ func (s sender) Close() error {
 func connect(address string, draw *rand.Rand) load.Client {
 	connection := load.Must(nats.Connect(address))
 	stream := load.Must(connection.JetStream(nats.MaxWait(time.Minute)))
-	config := nats.StreamConfig{
-		Name: "ORDERS", Subjects: []string{"orders.*.stored"}, Storage: nats.MemoryStorage, MaxMsgs: 5000,
-	}
-	load.Must(stream.AddStream(&config))
-	keys, err := stream.KeyValue("settings")
-	if err != nil {
-		keys = load.Must(stream.CreateKeyValue(&nats.KeyValueConfig{Bucket: "settings", Storage: nats.MemoryStorage}))
-	}
-	return sender{connection, stream, keys, draw}
+	return sender{connection, stream, load.Must(stream.KeyValue(bucket)), draw}
 }
 
 func (s sender) Request(kind string) error {
@@ -83,9 +76,17 @@ func (s sender) Request(kind string) error {
 	return fmt.Errorf("unknown kind %q", kind)
 }
 
-// listen subscribes to all subjects of the load, and answers questions.
+// listen subscribes to all subjects of the load, and answers questions. It makes the stream and the keys, which a
+// server refuses at times if several clients make the same ones at once.
 func listen(address string) {
 	listener := load.Must(nats.Connect(address))
+	stream := load.Must(listener.JetStream(nats.MaxWait(time.Minute)))
+	load.Must(stream.AddStream(&nats.StreamConfig{
+		Name: "ORDERS", Subjects: []string{"orders.*.stored"}, Storage: nats.MemoryStorage, MaxMsgs: 5000,
+	}))
+	if _, err := stream.KeyValue(bucket); err != nil {
+		load.Must(stream.CreateKeyValue(&nats.KeyValueConfig{Bucket: bucket, Storage: nats.MemoryStorage}))
+	}
 	ignore := func(*nats.Msg) {}
 	for _, pattern := range []string{"orders.>", "orders.*.paid", "orders.1.*", "*.*.new"} {
 		load.Must(listener.Subscribe(pattern, ignore))
