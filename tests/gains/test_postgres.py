@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.gains import postgres
 from tests.interop.postgres_cluster import MISSING, running_postgres
+from tests.interop.shell import pasted
 from tests.interop.tutorial import checked_commands
 
 _INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
@@ -22,6 +24,11 @@ def test_each_step_of_the_page_is_a_script_and_all_builds_are_in_it(tmp_path: Pa
     assert built - {"counting"} == {*postgres.BUILDS.values()}
     assert blocks[-1] == f'make gains ARGS="{postgres.NAME}"\n'
     assert "postgresql-15" in blocks[1]
+
+
+def test_commands_are_run_as_outside_of_make(tmp_path: Path) -> None:
+    environment = {**os.environ, "MAKELEVEL": "1", "MAKEFLAGS": "k -- ARGS=postgresql"}
+    assert pasted('echo "${MAKELEVEL-none} ${MAKEFLAGS-none}"', tmp_path, environment) == "none none\n"
 
 
 @pytest.mark.parametrize(("load", "statements"), [("select-only", 1), ("tpcb-like", 7)])
