@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-
-# What `make` leaves to its commands, and a reader's shell lacks. PostgreSQL makes its headers at level 0 alone.
+# What `make` leaves to its commands, and a reader's shell lacks. PostgreSQL makes its headers at level 0
+# alone.
 _OF_MAKE = frozenset({"MAKEFLAGS", "MAKELEVEL", "MFLAGS"})
 
 
