@@ -426,14 +426,16 @@ def test_one_of_them_asks_debuginfod_and_all_have_the_names(
     file = f"{BUILD_ID.hex()}/debuginfo"
     with (
         DebuginfodServer({file: PROGRAM}) as debuginfod,
-        collectors(gateway, postgres, tmp_path, 2, PGOF_DEBUGINFOD_URLS=debuginfod.url) as servers,
+        collectors(gateway, postgres, tmp_path, 2) as servers,
     ):
         assert servers[0].submit(bare(BUILD_ID)).status_code == 204
         assert servers[0].submit(bare(b"87654321")).status_code == 204
-        # They look when they start, and then once a minute.
+        # They look when they start, and then once a minute. If they looked before, a stop could cut an answer
+        # off, which is asked for again.
         for server in servers:
             server.stop()
         for server in servers:
+            server.environment["PGOF_DEBUGINFOD_URLS"] = debuginfod.url
             server.start()
         wait_until(lambda: all("work" in server.merge(format_="folded").text for server in servers))
         other = b"87654321".hex()
