@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median, quantiles
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tests.bench.measure import run
 
 # The beginning of a command whose executed instructions Valgrind counts, into a log.
 COUNTING = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
+
+
+Build = TypeVar("Build")
+Count = TypeVar("Count")
 
 
 class Compared(NamedTuple):
@@ -41,7 +45,7 @@ def instructions(program: Path, arguments: Sequence[str], folder: Path, start: S
         return counted(start, stripped(program, Path(own, "stripped")), arguments, Path(own))
 
 
-def at_once(count: Callable[[Path], int], builds: Iterable[Path]) -> list[int]:
+def at_once(count: Callable[[Build], Count], builds: Iterable[Build]) -> list[Count]:
     """Return the count of each build. As many are counted at once as there are cores."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return [*pool.map(count, builds)]

@@ -6,13 +6,10 @@ The builds stay in `.dev/gains/python`. A run that was interrupted goes on behin
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 from pathlib import Path
 from statistics import geometric_mean
 from typing import NamedTuple
@@ -22,7 +19,7 @@ from pprof_merge import decode
 from tests.bench import machine, report
 from tests.bench.measure import progress, run
 from tests.gains.builds import Toolchain, shared_flags
-from tests.gains.costs import COUNTING, compared, counts_in, stripped
+from tests.gains.costs import COUNTING, at_once, compared, counts_in, stripped
 from tests.gains.debian import UNPACKED, needed, sources_of
 from tests.gains.page import INSTRUMENTED, NONE, WITH_PROGRAM, Gain
 from tests.interop.tutorial import Clone, commands
@@ -135,10 +132,8 @@ def marks(blocks: Sequence[str]) -> list[str]:
 
 def _instructions(builds: Mapping[str, Path], folder: Path) -> dict[str, dict[str, int]]:
     """Return the instructions of each benchmark's loops, by build and benchmark."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(
-            zip(builds, pool.map(instructions_of, builds, builds.values(), repeat(folder)), strict=True)
-        )
+    counts = at_once(lambda named: instructions_of(*named, folder), builds.items())
+    return dict(zip(builds, counts, strict=True))
 
 
 def instructions_of(build: str, python: Path, folder: Path) -> dict[str, int]:

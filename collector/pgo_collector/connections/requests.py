@@ -55,9 +55,9 @@ class Requests(h11.Connection):
 
     @property
     def has_unfinished_head(self) -> bool:
-        """Whether part of a request's head has arrived, and not all of it.
+        """Whether a request's head has begun to arrive, and its end hasn't.
 
-        A whole head is here after a cut alone: else it has been parsed.
+        A head that has arrived whole is parsed at once, unless the turn of the loop is over: then it waits.
         """
         return self.has_begun and not (self.is_cut and self._receive_buffer.has_blank_line)
 
@@ -188,7 +188,7 @@ class _Lines(ReceiveBuffer):
 
     @property
     def has_blank_line(self) -> bool:
-        """Whether the end of a head has arrived."""
+        """Whether the blank line that ends a head has arrived."""
         return _BLANK_LINE.search(self._data, self._multiple_lines_search) is not None
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
