@@ -27,7 +27,8 @@ def test_what_grows_is_found_and_nothing_else(tmp_path: Path) -> None:
         assert quantities(collector)["memory of the server"] > 10
     trends = {trend.name: trend for trend in soak.trends()}
     leaked = trends["files elsewhere"]
-    assert 300 < leaked.per_thousand < 1000, leaked
+    # It leaves a file at every second request; where few are answered, files of rows add to that.
+    assert leaked.per_thousand > 300, leaked
     assert not leaked._replace(allowed=5).is_flat
     assert trends["processes"].is_flat
     assert not soak.findings.faults

@@ -231,8 +231,9 @@ def test_each_profile_that_the_node_takes_on_its_schedule_has_a_trace(tmp_path: 
             assert node.stop() == 0
             traces = re.findall(r"profile sent: .* trace=([0-9a-f]{32})\b", node.log)
         assert len({*traces}) == len(traces)
-        for trace in traces:
+        for number, trace in enumerate(traces):
             above = ["agent", "sample", "spool", "send", "proxy", "POST /v1/submit"]
             root = check_tree(server, Asked(trace, None), above, _SUBMIT_STEPS)
-            assert root.nanos >= 2e9  # it sampled for so long
+            # It samples for 2 s; a stop cuts a later profile short, and that is sent too.
+            assert root.nanos >= (0 if number else 2e9)
             assert kept(server, trace).service == "node"
