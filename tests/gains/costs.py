@@ -18,8 +18,8 @@ from tests.bench.measure import run
 COUNTING = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 
 
-Build = TypeVar("Build")
-Count = TypeVar("Count")
+Given = TypeVar("Given")
+Done = TypeVar("Done")
 
 
 class Compared(NamedTuple):
@@ -45,10 +45,10 @@ def instructions(program: Path, arguments: Sequence[str], folder: Path, start: S
         return counted(start, stripped(program, Path(own, "stripped")), arguments, Path(own))
 
 
-def at_once(count: Callable[[Build], Count], builds: Iterable[Build]) -> list[Count]:
-    """Return the count of each build. As many are counted at once as there are cores."""
+def at_once(work: Callable[[Given], Done], given: Iterable[Given]) -> list[Done]:
+    """Return what `work` makes of each. As many are at work at once as there are cores."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [*pool.map(count, builds)]
+        return [*pool.map(work, given)]
 
 
 def stripped(program: Path, to: Path) -> Path:

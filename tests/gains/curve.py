@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Protocol
@@ -35,7 +35,7 @@ of the draws, and the lowest and highest."""
 _ABOUT_CHANGES = """How much of it is still saved after some functions have changed: a line was added at a
 random place of each, which moves those below. Lines are counted from the first of their function, so other
 functions aren't affected. These changes are made up; a function that was renamed loses all."""
-_POINTS = tuple(digit * 10**power for power in range(2, 7) for digit in (1, 3))
+_POINTS = (10, *(digit * 10**power for power in range(2, 7) for digit in (1, 3)))
 _CHANGED = (0.1, 0.25, 0.5, 1.0)
 _DRAWS = 3
 _DRAWN_ONCE = 100_000  # from here on, draws hardly differ
@@ -98,8 +98,7 @@ class GoSubject:
         # A training has some 1,000 samples.
         rounds, *others = program.training[0]
         work = str(int(rounds) * samples // 1000), *others
-        merged, _ = profile_go(plain, folder, program, INSTANCES * (work,))
-        self.collected = merged.read_bytes()
+        self.collected = profile_go(plain, folder, program, INSTANCES * (work,)).merged.read_bytes()
         self.title = f"{program.source.name}, {program.source.compiler}"
         guided = ", ".join(("its own package", *(f"`{package}`" for package in program.library)))
         self.how = f"in executed instructions, 100 samples a second, with the profile for {guided}"
@@ -128,16 +127,10 @@ class _Share(NamedTuple):
 def measure(subject: Subject, page: Path, command: str, introduction: str) -> None:
     """Measure a program's gain by samples and by changes, and write its rows and how they were measured."""
     stamp = machine.stamp()
-    available = sum(sample.value[0] for sample in _parsed(subject.collected).sample)
-    full = subject.saved(subject.collected)
+    full, available = subject.saved(subject.collected), samples_in(subject.collected)
     progress(f"{subject.title}: {available:,} samples save {100 * full:.1f} %")
-    of_samples, of_changes = list[tuple[str, ...]](), list[tuple[str, ...]]()
-    for count in (count for count in _POINTS if count < available):
-        draws = range(1 if count >= _DRAWN_ONCE else _DRAWS)
-        share = _share((subject.saved(thinned(subject.collected, count, seed)) for seed in draws), full)
-        of_samples.append((subject.title, f"{count:,}", *share.cells()))
-        progress(f"{subject.title}: {count:,} samples: {share.middle:.2f}")
-    of_samples.append((subject.title, f"{available:,}", *_Share(1, 1, 1).cells()))
+    of_samples = [*rows_by_samples(subject.title, subject.collected, subject.saved, full)]
+    of_changes = list[tuple[str, ...]]()
     for part in _CHANGED:
         share = _share(_saved_after_changes(subject, part), full)
         of_changes.append((subject.title, f"{100 * part:.0f} %", *share.cells()))
@@ -146,13 +139,43 @@ def measure(subject: Subject, page: Path, command: str, introduction: str) -> No
         f"`{command}`: {subject.title}, {subject.how}. All {available:,} samples save\n"
         f"{100 * full:.1f} %. {_DRAWS} draws each, and one from {_DRAWN_ONCE:,} samples on.\n\n{stamp}"
     )
-    old = page.read_text() if page.exists() else ""
     sections = [
-        Section(SAMPLES, f"{_ABOUT_SAMPLES}\n\n{_table(old, SAMPLES, _SAMPLES_HEAD, of_samples)}"),
-        Section(CHANGES, f"{_ABOUT_CHANGES}\n\n{_table(old, CHANGES, _CHANGES_HEAD, of_changes)}"),
+        section_by_samples(page, of_samples),
+        Section(CHANGES, f"{_ABOUT_CHANGES}\n\n{_table(page, CHANGES, _CHANGES_HEAD, of_changes)}"),
         Section(f"Samples and changes: {subject.title}", how),
     ]
     report.write(page, sections, introduction)
+
+
+def rows_by_samples(
+    title: str,
+    collected: bytes,
+    saved: Callable[[bytes], float],
+    full: float,
+    counts: Sequence[int] = _POINTS,
+) -> Iterator[tuple[str, ...]]:
+    """Yield a program's rows of the table of samples.
+
+    `saved` returns the share of the cost that a build with a profile saves, which is `full` with all samples
+    that were `collected`. Of `counts` samples, some are drawn from them.
+    """
+    available = samples_in(collected)
+    for count in (count for count in counts if count < available):
+        draws = range(1 if count >= _DRAWN_ONCE else _DRAWS)
+        share = _share((saved(thinned(collected, count, seed)) for seed in draws), full)
+        progress(f"{title}: {count:,} samples: {share.middle:.2f}")
+        yield title, f"{count:,}", *share.cells()
+    yield title, f"{available:,}", *_Share(1, 1, 1).cells()
+
+
+def section_by_samples(page: Path, rows: Sequence[tuple[str, ...]]) -> Section:
+    """Return a page's section with the table of samples, with a program's rows in place of its old ones."""
+    return Section(SAMPLES, f"{_ABOUT_SAMPLES}\n\n{_table(page, SAMPLES, _SAMPLES_HEAD, rows)}")
+
+
+def samples_in(profile: bytes) -> int:
+    """Return how many samples a gzipped profile has."""
+    return sum(sample.value[0] for sample in _parsed(profile).sample)
 
 
 def thinned(profile: bytes, count: int, seed: int) -> bytes:
@@ -212,9 +235,10 @@ def _share(saved: Iterable[float], full: float) -> _Share:
     return _Share(median(shares), min(shares), max(shares))
 
 
-def _table(page: str, title: str, head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
+def _table(page: Path, title: str, head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
     """Return the section's table with these rows of one program in place of its old ones."""
-    kept = [row for row in _rows(page, title) if row[0] != rows[0][0]]
+    old = page.read_text() if page.exists() else ""
+    kept = [row for row in _rows(old, title) if row[0] != rows[0][0]]
     return report.table(head, sorted([*kept, *rows], key=lambda row: row[0]))
 
 

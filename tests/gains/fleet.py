@@ -1,8 +1,8 @@
 """Questions of those who profile a fleet, answered with real Go programs: a table of docs/gains.md.
 
-May services share one profile? Does the last release's profile do? Are ten samples enough? Does trimming to
-what Go's compiler reads lose anything? Should each instance count alike? The answers are executed
-instructions that builds save.
+May services share one profile? Does the last release's profile do? Does trimming to what Go's compiler reads
+lose anything? Should each instance count alike? Are ten samples enough, which is asked of other programs too,
+and has a table of its own? The answers are executed instructions that builds save.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.bench import machine, report
 from tests.bench.measure import progress
 from tests.bench.report import Section
 from tests.gains.costs import at_once
-from tests.gains.curve import thinned
+from tests.gains.curve import rows_by_samples, section_by_samples
 from tests.gains.debian import UNPACKED, needed
 from tests.gains.go import GoProgram, profiles_of
 from tests.gains.page import INTRODUCTION
@@ -40,13 +40,14 @@ _PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "markdown": ("github.com/yuin/goldmark@v1.4.13", "github.com/alecthomas/chroma/v2@v2.3.0"),
 }
 _HEAD = ("program", "profile", "instructions saved", "of what its own saves")
-_SAMPLES, _DRAWS, _COUNTS = (10, 100, 1000), 2, 3
+_SAMPLES, _COUNTS = (10, 100, 1000), 3
 _ABOUT = f"""`make gains ARGS="{NAME}"`: the share of its instructions that a program saves with other
-profiles than its own of today. Samples are drawn at random, {_DRAWS} times, of which the median is given. The
+profiles than its own of today; with fewer samples, [see below](#how-many-samples-are-enough). The
 last releases are esbuild 0.16.17 before 0.17.0, and goldmark 1.4.13 and chroma 2.3.0 before 1.5.4 and 2.5.0.
 Each figure is the median of {_COUNTS} counts, which differ by up to 1 % of all instructions. A profile that
 isn't trimmed has all stacks; the command fails if it makes other machine code than `format=go`. Each instance
-counts alike with `weight=instance`; without, it counts by its samples."""
+counts alike with `weight=instance`; without, it counts by its samples. markdown is a program of ours that
+renders pages of these docs with goldmark and chroma."""
 OWN, WHOLE, EVEN = "its own", "the same, not trimmed", "its own, each instance alike"
 SHARED, _LAST = "one of all three", "of the last release"
 
@@ -105,9 +106,18 @@ def measure(programs: Mapping[str, GoProgram], folder: Path, page: Path) -> None
             }
             if modules := _PROGRAMS[subject.name]:
                 profiles[_LAST] = _last_release(subject, modules, server)
-            rows += rows_of(subject, profiles)
+            saved = saved_by(subject, profiles)
+            rows += rows_of(subject.name, saved)
+            _write_samples(subject, profiles[WHOLE], saved[OWN], page)
     body = f"{_ABOUT}\n\n{report.table(_HEAD, rows)}\n\n{stamp}"
     report.write(page, [Section(TITLE, body)], INTRODUCTION)
+
+
+def _write_samples(subject: _Subject, collected: bytes, full: float, page: Path) -> None:
+    """Write what a program saves with some of the samples, of what it saves with all."""
+    title = f"{subject.name}, {subject.program.source.compiler}"
+    rows = [*rows_by_samples(title, collected, subject.saved, full, _SAMPLES)]
+    report.write(page, [section_by_samples(page, rows)], INTRODUCTION)
 
 
 def _merged(server: Server, *services: str, **parameters: str) -> bytes:
@@ -156,22 +166,23 @@ def _submit(program: GoProgram, plain: Path, folder: Path, service: str, server:
         server.submit(profile, query=query).raise_for_status()
 
 
-def rows_of(subject: Subject, profiles: Mapping[str, bytes]) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a program, whose own profile is the first. Fails if trimming changes a build."""
-    full, codes = 0.0, list[str]()
-    drawn = {
-        f"{count:,} of its samples": [thinned(profiles[WHOLE], count, seed) for seed in range(_DRAWS)]
-        for count in _SAMPLES
-    }
-    for kind, of_kind in {**{kind: [profile] for kind, profile in profiles.items()}, **drawn}.items():
-        saved = median(subject.saved(profile) for profile in of_kind)
+def saved_by(subject: Subject, profiles: Mapping[str, bytes]) -> dict[str, float]:
+    """Return the share that a program saves with each of the profiles. Fails if trimming changes a build."""
+    saved, codes = dict[str, float](), set[str]()
+    for kind, profile in profiles.items():
+        saved[kind] = subject.saved(profile)
+        progress(f"{NAME}: {subject.name}: {kind}: {100 * saved[kind]:.1f} %")
         if kind in (OWN, WHOLE):
-            codes.append(_code(subject.guided))
-        full = full or saved
-        progress(f"{NAME}: {subject.name}: {kind}: {100 * saved:.1f} %")
-        of_own = f"{100 * saved / full:.0f} %" if full > 0 else ""
-        yield subject.name, kind, f"{100 * saved:.1f} %", of_own
-    assert len({*codes}) == 1, "trimming changed what the compiler does"
+            codes.add(_code(subject.guided))
+    assert len(codes) == 1, "trimming changed what the compiler does"
+    return saved
+
+
+def rows_of(program: str, saved: Mapping[str, float]) -> Iterator[tuple[str, ...]]:
+    """Yield a program's rows by what it saves with each profile."""
+    for kind, share in saved.items():
+        of_own = f"{100 * share / saved[OWN]:.0f} %" if saved[OWN] > 0 else ""
+        yield program, kind, f"{100 * share:.1f} %", of_own
 
 
 def _instructions(program: GoProgram, binary: Path, folder: Path) -> float:

@@ -15,8 +15,6 @@ from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pprof_merge import decode
-
 from tests.bench import machine
 from tests.bench.measure import progress, run
 from tests.gains.costs import at_once, compared, instructions
@@ -27,6 +25,8 @@ from tests.server import Server
 
 INSTANCES = 3
 WORK = Path(__file__).with_name("work")
+# DWARF isn't needed here, and takes a sixth of a build.
+_FLAGS = ("-gcflags=all=-dwarf=false", "-ldflags=-w")
 # Instructions are counted with one thread and without the garbage collector: two counts differ little then.
 _ALIKE = ("env", "GOMAXPROCS=1", "GOGC=off")
 
@@ -84,7 +84,7 @@ class GoSource:
         Builds into one folder share a cache, in which no two are alike.
         """
         every = self.environment | {"GOCACHE": str(binary.parent / "go-cache")}
-        command = [GO, "build", f"-pgo={profile or 'off'}", "-o", str(binary), self.package]
+        command = [GO, "build", *_FLAGS, f"-pgo={profile or 'off'}", "-o", str(binary), self.package]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, cwd=self.folder, env=every, check=True, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -96,15 +96,15 @@ class GoSource:
 class GoProgram:
     """A program that writes a CPU profile to the file that `flag` names.
 
-    `training` has the arguments of each instance while it is profiled; `timed` are those for CPU seconds, and
-    `counted` those for instructions. `apart` says how the work differs. `library` are the packages of Go's
-    library in which it spends its time.
+    `training` has the arguments of each instance while it is profiled; `counted` are those for instructions,
+    and `timed`, of programs in the table, those for CPU seconds. `apart` says how the work differs. `library`
+    are the packages of Go's library in which it spends its time.
     """
 
     source: GoSource
     training: tuple[tuple[str, ...], ...]
-    timed: tuple[str, ...]
     counted: tuple[str, ...]
+    timed: tuple[str, ...] = ()
     apart: str = "The profiled work is of the same kind as what is measured."
     flag: str = "-cpuprofile"
     library: tuple[str, ...] = ()
@@ -144,13 +144,25 @@ def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gai
     return builds.gain(seconds, how, counted=counted)
 
 
+class Profiled(NamedTuple):
+    """The collector's merge of instances and its release for the compiler, as files, and its report on them.
+
+    `hottest` is the share of time below the hottest call that isn't inlined yet, from 0 to 1.
+    """
+
+    merged: Path
+    guide: Path
+    samples: int
+    hottest: float
+
+
 class GoBuilds(NamedTuple):
-    """The builds of a program: without a profile, and with each of several; `samples` counts theirs."""
+    """The builds of a program: without a profile, and with each of several."""
 
     source: GoSource
     plain: GoBuild
     guided: Sequence[GoBuild]
-    samples: Sequence[int]
+    profiles: Sequence[Profiled]
 
     @property
     def every(self) -> list[GoBuild]:
@@ -160,12 +172,20 @@ class GoBuilds(NamedTuple):
     @property
     def how(self) -> str:
         """Return how they were built, in words."""
-        return f"{self.source.name}, {self.source.version}, built with `-pgo=off` and `-pgo=default.pgo`."
+        return (
+            f"{self.source.name}, {self.source.version}, built with `-pgo=off` and `-pgo=default.pgo`,\n"
+            f"both without DWARF (`{' '.join(_FLAGS)}`)."
+        )
 
     @property
     def taken(self) -> str:
-        """Return how many samples the profiles have, in words."""
-        return f"{min(self.samples):,} to {max(self.samples):,} samples"
+        """Return what is in the profiles, in words."""
+        samples = sorted(each.samples for each in self.profiles)
+        shares = sorted(each.hottest for each in self.profiles)
+        return (
+            f"{samples[0]:,} to {samples[-1]:,} samples, with\n"
+            f"{100 * shares[0]:.0f} to {100 * shares[-1]:.0f} % of the time below the hottest call"
+        )
 
     def gain(
         self,
@@ -194,22 +214,21 @@ def built(
     plain: GoBuild,
     folder: Path,
     profiles: int,
-    profile: Callable[[Path, Path], tuple[Path, Path]],
+    profile: Callable[[Path, Path], Profiled],
 ) -> GoBuilds:
     """Build a program with each of several profiles of its plain build.
 
-    `profile` runs instances of a binary in a new folder, and returns the merge and the release of them.
+    `profile` profiles instances of a binary, which run in a new folder.
     """
-    samples, guided = list[int](), list[GoBuild]()
+    taken, guided = list[Profiled](), list[GoBuild]()
     for number in range(1, profiles + 1):
         title = f"{source.name}, profile {number} of {profiles}"
         progress(f"{title}: profiling instances at once")
         (folder / str(number)).mkdir()
-        merged, guide = profile(plain.binary, folder / str(number))
-        samples.append(samples_in(merged.read_bytes()))
-        progress(f"{title}: {samples[-1]:,} samples; building")
-        guided.append(source.build(folder / f"ours-{number}", guide))
-    return GoBuilds(source, plain, guided, samples)
+        taken.append(profile(plain.binary, folder / str(number)))
+        progress(f"{title}: {taken[-1].samples:,} samples, {taken[-1].hottest:.0%} below a call; building")
+        guided.append(source.build(folder / f"ours-{number}", taken[-1].guide))
+    return GoBuilds(source, plain, guided, taken)
 
 
 def copied_sources(program: GoProgram, folder: Path) -> dict[Path, Path]:
@@ -239,19 +258,23 @@ def build_packages(
 
 def profile_go(
     plain: Path, folder: Path, program: GoProgram, training: Sequence[Sequence[str]] = ()
-) -> tuple[Path, Path]:
-    """Profile instances at once, and return the collector's merge and its release for the compiler, as files.
-
-    They do the program's training, or another.
-    """
-    merged, guide = folder / "merged.pb.gz", folder / "default.pgo"
+) -> Profiled:
+    """Profile instances at once, which do the program's training, or another."""
     with Server(folder / "collector") as server:
         server.query = {"service": program.source.name}
         for instance, profile in enumerate(profiles_of(plain, program, folder, training)):
             server.submit(profile, query={"labels": f"instance={instance}"}).raise_for_status()
-        merged.write_bytes(server.merge().raise_for_status().content)
-        guide.write_bytes(server.release().raise_for_status().content)
-    return merged, guide
+        return collected(server, folder)
+
+
+def collected(server: Server, folder: Path) -> Profiled:
+    """Return what a collector has of the service that `server.query` names, with files in a folder."""
+    merged, guide = folder / "merged.pb.gz", folder / "default.pgo"
+    merged.write_bytes(server.merge().raise_for_status().content)
+    guide.write_bytes(server.release().raise_for_status().content)
+    said = server.ask("/v1/report", **server.query).raise_for_status().json()
+    hottest = said["gain"]["hottest_call"]
+    return Profiled(merged, guide, said["totals"]["samples/count"], hottest["share"] if hottest else 0.0)
 
 
 def profiles_of(
@@ -266,8 +289,3 @@ def profiles_of(
 
     with ThreadPoolExecutor(INSTANCES) as pool:
         return [*pool.map(profiled, range(INSTANCES), training or program.training)]
-
-
-def samples_in(profile: bytes) -> int:
-    """Return how many samples a profile has."""
-    return int(decode(profile).samples.values[:, 0].sum())

@@ -13,35 +13,18 @@ _TUTORIAL = ROOT / "docs" / "tutorial-go"
 
 
 def go_programs() -> dict[str, GoProgram]:
-    """Return the programs by name."""
+    """Return the programs by name: those of the table, and those of curves and of the fleet's questions."""
     every = (*_own_programs(), *_debian_programs())
     return {program.source.name: program for program in every}
 
 
 def _own_programs() -> tuple[GoProgram, ...]:
-    """Return programs that need nothing but the toolchain."""
-    root, sources = str(go_root()), go_root() / "src"
-    # Some files below testdata are wrong on purpose, and end gofmt with an error.
-    whole, some = (
-        tuple(
-            str(file)
-            for part in parts
-            for file in sorted((sources / part).rglob("*.go"))
-            if "testdata" not in file.parts
-        )
-        for parts in (("",), ("go", "net"))
-    )
+    """Return programs that need nothing but the toolchain. They are for curves, as their builds are short."""
+    root = str(go_root())
     return (
-        GoProgram(
-            GoSource("gofmt", "on the toolchain's sources", _TUTORIAL, "cmd/gofmt"),
-            training=INSTANCES * (("-l", *whole),),
-            timed=("-l", *some),
-            counted=("-l", *(file for file in some if "/go/" in file)),
-        ),
         GoProgram(
             GoSource("logsum", "of [the tutorial](tutorial-go.md)", _TUTORIAL, "."),
             training=INSTANCES * (("300",),),
-            timed=("40",),
             counted=("2",),
         ),
         GoProgram(
@@ -52,7 +35,6 @@ def _own_programs() -> tuple[GoProgram, ...]:
                 ".",
             ),
             training=INSTANCES * (("2", root, "net/http"),),
-            timed=("1", root, "fmt"),
             counted=("1", root, "strconv"),
             library=("go/ast", "go/constant", "go/parser", "go/scanner", "go/token", "go/types"),
         ),
@@ -103,7 +85,6 @@ def _debian_programs() -> tuple[GoProgram, ...]:
         GoProgram(
             replace(PAGES, name="markdown"),
             training=INSTANCES * (("render", "100", *trained),),
-            timed=("render", "15", *measured),
             counted=("render", "5", *measured[::6]),
             apart="It is profiled on every second page of these docs, and measured on the others.",
         ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median_low
 from typing import NamedTuple
@@ -21,11 +22,12 @@ from tests.server import Server
 _INSTANCES = 3
 
 
-class _Guided(NamedTuple):
-    """The builds with one profile, by what docs/gains.md calls it, and how many samples it has."""
+class _Taken(NamedTuple):
+    """A profile: how many samples it has, and the files for LLVM, made without the program and with it."""
 
     samples: int
-    builds: dict[str, Path]
+    ours: Path
+    with_program: Path
 
 
 def gain(
@@ -39,29 +41,30 @@ def gain(
     needed("perf", "strip", "valgrind")
     stamp = machine.stamp()
     plain = builder.build("none")
-    guided = [
-        _guided(plain, program, builder, folder / str(number), hertz) for number in range(1, profiles + 1)
+    taken = [
+        _taken(plain, program, builder, folder / str(number), hertz) for number in range(1, profiles + 1)
     ]
-    others = {NONE: plain, INSTRUMENTED: builder.instrumented()}
-    sets = [others, *(of.builds for of in guided)]
-    every = [(name, build) for of in sets for name, build in of.items()]
-    flags = builder.shared_flags({build.name: build for _, build in every})
+    builds = {NONE: [plain], **_built(program, builder, taken)}
+    every = [build for of_kind in builds.values() for build in of_kind]
+    flags = builder.shared_flags({build.name: build for build in every})
     progress(f"{program.name}: all were built by: {flags}")
     answers = {
-        str(program.answer.findall(run(_timed(program, build), folder).output.decode())) for _, build in every
+        str(program.answer.findall(run(_timed(program, build), folder).output.decode())) for build in every
     }
     assert len(answers) == 1, f"the builds answer differently: {answers}"
     arguments = program.arguments(program.counted)
-    counts = at_once(lambda build: instructions(build, arguments, folder), (build for _, build in every))
-    counted: dict[str, list[int]] = {NONE: [], OURS: [], WITH_PROGRAM: [], INSTRUMENTED: []}
-    for (name, _), count in zip(every, counts, strict=True):
-        counted[name].append(count)
+    counts = dict(
+        zip(every, at_once(lambda build: instructions(build, arguments, folder), every), strict=True)
+    )
+    counted = {kind: [counts[build] for build in of_kind] for kind, of_kind in builds.items()}
     progress(f"{program.name}: instructions: {counted}")
     middle = counted[WITH_PROGRAM].index(median_low(counted[WITH_PROGRAM]))
-    builds = {NONE: plain, **guided[middle].builds, INSTRUMENTED: others[INSTRUMENTED]}
-    timed = in_turns({name: _timed(program, build) for name, build in builds.items()}, rounds, folder)
+    chosen = {
+        kind: of_kind[middle if kind in (OURS, WITH_PROGRAM) else 0] for kind, of_kind in builds.items()
+    }
+    timed = in_turns({kind: _timed(program, build) for kind, build in chosen.items()}, rounds, folder)
     flow = f"with `{' '.join(builder.flow)}`" if builder.flow else "without a further flag"
-    least, most = min(of.samples for of in guided), max(of.samples for of in guided)
+    least, most = min(each.samples for each in taken), max(each.samples for each in taken)
     how = (
         f"{program.name}, {program.version}, built with `{builder.flags}`;\n"
         f"ours with the program {flow}. {profiles} profiles were taken, each of\n"
@@ -71,19 +74,26 @@ def gain(
     return Gain(program.name, builder.compiler, command, counted, timed, how)
 
 
-def _guided(plain: Path, program: Program, builder: Builder, folder: Path, hertz: int) -> _Guided:
-    """Profile the program into a new folder, and return its builds with that profile."""
+def _taken(plain: Path, program: Program, builder: Builder, folder: Path, hertz: int) -> _Taken:
+    """Profile the program into a new folder."""
     title = f"{program.name}, profile {folder.name}"
     progress(f"{title}: profiling {_INSTANCES} runs")
     folder.mkdir()
     merged, ours = profile(plain, program, builder, folder, hertz=hertz)
     samples = int(decode(merged.read_bytes()).samples.values[:, 0].sum())
-    progress(f"{title}: {samples:,} samples; building")
-    with_flow = with_program(merged, plain, builder)
-    with ThreadPoolExecutor() as pool:
-        sampled = pool.submit(builder.build, f"ours-{folder.name}", ours)
-        flowing = pool.submit(builder.build, f"with-program-{folder.name}", with_flow, flow=True)
-    return _Guided(samples, {OURS: sampled.result(), WITH_PROGRAM: flowing.result()})
+    progress(f"{title}: {samples:,} samples")
+    return _Taken(samples, ours, with_program(merged, plain, builder))
+
+
+def _built(program: Program, builder: Builder, taken: Sequence[_Taken]) -> dict[str, list[Path]]:
+    """Return the builds with each profile, and the instrumented one."""
+    progress(f"{program.name}: building with each profile, and instrumented")
+    ours, flowing = list[Callable[[], Path]](), list[Callable[[], Path]]()
+    for number, each in enumerate(taken, 1):
+        ours.append(partial(builder.build, f"ours-{number}", each.ours))
+        flowing.append(partial(builder.build, f"with-program-{number}", each.with_program, flow=True))
+    instrumented, *builds = at_once(lambda build: build(), [builder.instrumented, *ours, *flowing])
+    return {OURS: builds[: len(ours)], WITH_PROGRAM: builds[len(ours) :], INSTRUMENTED: [instrumented]}
 
 
 def _timed(program: Program, build: Path) -> list[str]:
@@ -95,20 +105,24 @@ def profile(
 ) -> tuple[Path, Path]:
     """Profile runs, send them to a collector, and return its merge and its profile for LLVM, as files.
 
-    The work of a run is the program's training, or another amount.
+    As many run at once as there are cores. The work of a run is the program's training, or another amount.
     """
-    recording, merged, ours = (folder / name for name in ("perf.data", "merged.pb.gz", "ours.prof"))
+    merged, ours = folder / "merged.pb.gz", folder / "ours.prof"
     service, tools = {"service": program.name}, builder.toolchain
-    arguments = program.arguments(amount or program.training)
-    with Server(folder / "collector") as server:
-        for instance in range(_INSTANCES):
-            perf = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(hertz), "-g", "--buildid-mmap"]
-            tools.run([*perf, "-o", str(recording), str(plain), *arguments])
-            converted = folder / f"{instance}.pb.gz"
-            tools.run(["pgo-agent", "convert", recording, "-o", converted])
-            labels = {"labels": f"instance={instance}"}
-            server.submit(converted.read_bytes(), query=service | labels).raise_for_status()
+    work = program.arguments(amount or program.training)
+
+    def recorded(instance: int) -> bytes:
+        recording, converted = folder / f"{instance}.perf.data", folder / f"{instance}.pb.gz"
+        perf = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(hertz), "-g", "--buildid-mmap"]
+        tools.run([*perf, "-o", recording, plain, *work])
+        tools.run(["pgo-agent", "convert", recording, "-o", converted])
         recording.unlink()
+        return converted.read_bytes()
+
+    with Server(folder / "collector") as server:
+        for instance, content in enumerate(at_once(recorded, range(_INSTANCES))):
+            labels = {"labels": f"instance={instance}"}
+            server.submit(content, query=service | labels).raise_for_status()
         merged.write_bytes(server.merge(query=service).raise_for_status().content)
         ours.write_bytes(server.merge(format_="llvm", query=service).raise_for_status().content)
     return merged, ours

@@ -20,7 +20,7 @@ NONE, OURS, WITH_PROGRAM, INSTRUMENTED = "none", "ours", "ours, with the program
 LAID_OUT = "ours, and BOLT"
 INTRODUCTION = Path(__file__).with_name("introduction.txt").read_text()
 _TABLE, _BUILDS = "All programs", "What a Go build costs, and how servers answer"
-# By a program's first word: the kind by which the table is sorted.
+# The programs of the table, by their first words: the kind by which it is sorted.
 KINDS = MappingProxyType(
     {
         "etcd": "server",
@@ -30,15 +30,11 @@ KINDS = MappingProxyType(
         "postgresql": "database",
         "sqlite": "database",
         "esbuild": "compiler",
-        "gofmt": "compiler",
-        "gotype": "compiler",
         "glua": "interpreter",
         "lua": "interpreter",
         "python": "interpreter",
-        "markdown": "text",
         "json": "text",
         "logs": "text",
-        "logsum": "text",
     }
 )
 _HEAD = (

@@ -18,7 +18,7 @@ from tests.bench import machine
 from tests.bench.measure import progress
 from tests.cpu_meter import CpuMeter, children_of
 from tests.gains.builds import Toolchain, shared_flags
-from tests.gains.costs import compared, counted
+from tests.gains.costs import at_once, compared, counted, stripped
 from tests.gains.debian import needed, sources_of
 from tests.gains.page import INSTRUMENTED, LAID_OUT, NONE, WITH_PROGRAM, Gain
 from tests.interop.postgres_cluster import AS_POSTGRES, Cluster, only_postgres, running_postgres
@@ -29,7 +29,7 @@ NAME = "postgresql"
 PAGE = "tutorial-postgres-build.md"
 # The builds of the page, by what docs/gains.md calls their profiles.
 BUILDS = {NONE: "none", WITH_PROGRAM: "ours", LAID_OUT: "laid-out", INSTRUMENTED: "instrumented"}
-_SECONDS, _SCALE = 4, 10
+_SECONDS, _SCALE = 2, 10
 _TRANSACTIONS = 10_000  # what CPU times are given for: one takes too little to be read
 # The loads by pgbench's names, and how many of their transactions Valgrind counts.
 _LOADS = {"select-only": ("read-only", 2000), "tpcb-like": ("read-write", 400)}
@@ -143,13 +143,14 @@ def _instructions(load: str, builds: dict[str, Path], work: Path) -> dict[str, i
     count = _LOADS[load][1]
     few.write_text("".join(transactions(load, count // 10)))
     many.write_text("".join(transactions(load, count + count // 10)))
-    found = {}
-    for build, server in builds.items():
-        stripped = server.with_name("stripped")
-        subprocess.run(["strip", "-o", stripped, server], check=True)
-        executed = [_single_user(stripped, text, work) for text in (few, many)]
-        found[build] = (executed[1] - executed[0]) // count
-        progress(f"{NAME}: {load}: {build}: {found[build]:,} instructions a transaction")
+
+    def counted_of(build: str) -> int:
+        server = stripped(builds[build], builds[build].with_name(f"{build}-stripped"))
+        executed = [_single_user(server, text, work) for text in (few, many)]
+        return (executed[1] - executed[0]) // count
+
+    found = dict(zip(builds, at_once(counted_of, builds), strict=True))
+    progress(f"{NAME}: {load}: instructions of a transaction: {found}")
     return found
 
 

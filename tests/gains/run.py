@@ -64,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the programs one after another, and write the rows of each."""
     of_go = go_programs()
     curves = [curve.PREFIX + name for name in _CURVES]
-    programs = [*PROGRAMS, *of_go, *SERVERS, postgres.NAME, python.NAME]
+    programs = [
+        name for name in (*PROGRAMS, *of_go, *SERVERS, postgres.NAME, python.NAME) if name in page.KINDS
+    ]
     options = parser([*programs, fleet.NAME, *curves]).parse_args(arguments)
     asked = programs if _ALL in options.programs else options.programs
     with tempfile.TemporaryDirectory(prefix="gains-") as scratch:

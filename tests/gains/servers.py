@@ -17,13 +17,13 @@ from typing import NamedTuple, Protocol
 from tests.bench import machine
 from tests.bench.measure import progress
 from tests.cpu_meter import CpuMeter
-from tests.gains.go import GoBuild, GoSource, built
+from tests.gains.go import GoBuild, GoSource, Profiled, built, collected
 from tests.gains.page import NONE, OURS, Gain, Latency
 from tests.interop.listening import free_port, wait_until_answers
 from tests.server import Server
 
 _AGENT = str(Path(sys.executable).with_name("pgo-agent"))
-_PROFILED_SECONDS = 15
+_PROFILED_SECONDS = 10
 _THOUSAND = 1000
 
 
@@ -89,10 +89,9 @@ def server_gain(server: GoServer, folder: Path, profiles: int, rounds: int) -> G
 
 def profile_servers(
     server: GoServer, binary: Path, folder: Path, seconds: int = _PROFILED_SECONDS
-) -> tuple[Path, Path]:
-    """Scrape instances under load, and return the collector's merge and release, as files in a folder."""
-    merged, guide, targets = folder / "merged.pb.gz", folder / "default.pgo", folder / "targets.toml"
-    service, done = server.source.name, Event()
+) -> Profiled:
+    """Scrape instances under load, which run in folders of their own in this one."""
+    targets, service, done = folder / "targets.toml", server.source.name, Event()
     with ExitStack() as stack:
         collector = stack.enter_context(Server(folder / "collector"))
         collector.query = {"service": service}
@@ -116,9 +115,7 @@ def profile_servers(
             done.set()
         for load in loads:
             load.result()
-        merged.write_bytes(collector.merge().raise_for_status().content)
-        guide.write_bytes(collector.release().raise_for_status().content)
-    return merged, guide
+        return collected(collector, folder)
 
 
 def in_turns(

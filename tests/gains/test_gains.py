@@ -154,9 +154,9 @@ def test_what_was_measured_here_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run, "_DONE", tmp_path)
-    (tmp_path / "logsum-clang").touch()
+    (tmp_path / "lua-clang").touch()
     written = page.FILE.read_text()
-    assert run.main(["logsum"]) == 0
+    assert run.main(["lua"]) == 0
     assert "was measured here before; measure it again with --again" in capsys.readouterr().out
     assert page.FILE.read_text() == written
 

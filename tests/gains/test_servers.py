@@ -39,13 +39,15 @@ def test_a_server_is_profiled_and_measured(tmp_path: Path) -> None:
     assert built.cost.cpu > 0
     pages.prepare(tmp_path)
     (tmp_path / "1").mkdir()
-    merged, guide = servers.profile_servers(pages, built.binary, tmp_path / "1", seconds=6)
-    profile = Profile.FromString(gzip.decompress(merged.read_bytes()))
+    taken = servers.profile_servers(pages, built.binary, tmp_path / "1", seconds=6)
+    profile = Profile.FromString(gzip.decompress(taken.merged.read_bytes()))
     functions = {profile.string_table[function.name].decode() for function in profile.function}
     # What each of the three loads needs: Markdown, sources, and the list in a template.
     for package in ("yuin/goldmark", "alecthomas/chroma", "html/template", "compress/flate", "crypto/"):
         assert any(package in name for name in functions), package
-    assert guide.stat().st_size > 0
+    assert taken.guide.stat().st_size > 0
+    assert taken.samples == sum(sample.value[0] for sample in profile.sample)
+    assert 0 < taken.hottest < 1
     seconds, latencies = servers.in_turns(pages, [built, built], 1, tmp_path)
     assert all(0 < each < 600 for each in seconds[NONE] + seconds[OURS])
     assert all(0 < latencies[name].p50 <= latencies[name].p99 for name in (NONE, OURS))

@@ -128,7 +128,7 @@ def recorded_beside_perf(folder: Path, way: str) -> tuple[Recording, dict[tuple[
     """Return what bcc recorded of the program without frame pointers, and the shares of perf's stacks."""
     working(Bcc())
     file = folder / "perf.data"
-    perf = ("perf", "record", "-q", "-e", "cpu-clock", "-F", "999", "--call-graph", "dwarf", "-o", file)
+    perf = ("perf", "record", "-q", "-B", "-e", "cpu-clock", "-F", "999", "--call-graph", "dwarf", "-o", file)
     with (
         frameless.running(frameless.build(folder), way) as process,
         subprocess.Popen([*perf, "-p", str(process.pid)]) as reference,

@@ -139,7 +139,7 @@ def test_perf_may_print_fewer_fields(text: str, expected_types: list[str], stack
 def test_perf_itself_prints_what_is_read(tmp_path: Path) -> None:
     recording = tmp_path / "perf.data"
     program = [sys.executable, "-c", "sum(range(9_000_000))"]
-    record = ["perf", "record", "-q", "-e", "cpu-clock", "-F", "499", "-g", "-o", str(recording), "--"]
+    record = ["perf", "record", "-q", "-B", "-e", "cpu-clock", "-F", "499", "-g", "-o", str(recording), "--"]
     subprocess.run([*record, *program], check=True, capture_output=True)
     printed = subprocess.run(
         ["perf", "script", "--header", "-i", str(recording)], check=True, capture_output=True
