@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from pprof_proto.profile_pb2 import Profile
 
-from tests.gains import go_servers, servers
+from tests.gains import go_servers, postgres, python, servers
 from tests.gains.debian import SourcePackage, needed, unpack_go
 from tests.gains.go import GoSource
 from tests.gains.go_programs import go_programs
 from tests.gains.page import KINDS, NONE, OURS
-from tests.gains.programs import ROOT
+from tests.gains.programs import PROGRAMS, ROOT
 from tests.oracle.oracle import GO
 
 
@@ -86,8 +86,9 @@ def test_a_source_package_is_built_from_as_a_part_of_gopath(tmp_path: Path) -> N
     assert said.stderr == b"false"
 
 
-def test_each_program_has_a_kind() -> None:
-    assert {*go_programs(), *go_servers.SERVERS} <= {*KINDS}
+def test_each_program_of_the_table_can_be_measured() -> None:
+    known = {*PROGRAMS, *go_programs(), *go_servers.SERVERS, postgres.NAME, python.NAME}
+    assert {*go_servers.SERVERS} <= {*KINDS} <= known
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("527.00us", 0.527), ("1.55ms", 1.55), ("2.01s", 2010)])
