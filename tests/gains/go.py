@@ -29,6 +29,7 @@ WORK = Path(__file__).with_name("work")
 _FLAGS = ("-gcflags=all=-dwarf=false", "-ldflags=-w")
 # Instructions are counted with one thread and without the garbage collector: two counts differ little then.
 _ALIKE = ("env", "GOMAXPROCS=1", "GOGC=off")
+_SAID_ALIKE = "Instructions are counted with `GOMAXPROCS=1 GOGC=off`, so without the garbage collector.\n"
 
 
 class GoBuild(NamedTuple):
@@ -98,16 +99,21 @@ class GoProgram:
 
     `training` has the arguments of each instance while it is profiled; `counted` are those for instructions,
     and `timed`, of programs in the table, those for CPU seconds. `apart` says how the work differs. `library`
-    are the packages of Go's library in which it spends its time.
+    are the packages of Go's library in which it spends its time. `start` is the beginning of its command.
     """
 
     source: GoSource
     training: tuple[tuple[str, ...], ...]
-    counted: tuple[str, ...]
+    counted: tuple[str, ...] = ()
     timed: tuple[str, ...] = ()
     apart: str = "The profiled work is of the same kind as what is measured."
     flag: str = "-cpuprofile"
     library: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+
+    def command(self, build: Path, *arguments: str) -> list[str]:
+        """Return the command that runs a build of it."""
+        return [*self.start, str(build), *arguments]
 
     def instructions(self, build: Path, folder: Path) -> int:
         """Return how many instructions a build of it executes."""
@@ -123,23 +129,25 @@ def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gai
     plain_build = source.build(folder / "none")
     builds = built(source, plain_build, folder, profiles, partial(profile_go, program=program))
     plain, *guided = (build.binary for build in builds.every)
-    outputs = {run([build, *program.timed], folder).output for build in (plain, *guided)}
+    outputs = {run(program.command(build, *program.timed), folder).output for build in (plain, *guided)}
     assert len(outputs) == 1, "the builds answer differently"
-    first, *ours = at_once(partial(program.instructions, folder=folder), (plain, *guided))
-    counted = {NONE: [first], OURS: ours}
-    progress(f"{source.name}: instructions: {counted}")
+    counted = dict[str, list[int]]()
+    if program.counted:
+        first, *ours = at_once(partial(program.instructions, folder=folder), (plain, *guided))
+        counted = {NONE: [first], OURS: ours}
+        progress(f"{source.name}: instructions: {counted}")
     seconds: dict[str, list[float]] = {NONE: [], OURS: []}
     for number in range(1, rounds + 1):
-        none = run([plain, *program.timed], folder).cost.cpu
+        none = run(program.command(plain, *program.timed), folder).cost.cpu
         for build in guided:
             seconds[NONE].append(none)
-            seconds[OURS].append(run([build, *program.timed], folder).cost.cpu)
+            seconds[OURS].append(run(program.command(build, *program.timed), folder).cost.cpu)
         progress(f"{source.name}: round {number} of {rounds}")
+    alike = _SAID_ALIKE if counted else ""
     how = (
         f"{builds.how} {program.apart}\n"
         f"{profiles} profiles were taken, each of {INSTANCES} instances at once: {builds.taken}.\n"
-        "Instructions are counted with `GOMAXPROCS=1 GOGC=off`, so without the garbage collector.\n"
-        f"CPU times are of the builds with all profiles, in {rounds} rounds.\n\n{stamp}"
+        f"{alike}CPU times are of the builds with all profiles, in {rounds} rounds.\n\n{stamp}"
     )
     return builds.gain(seconds, how, counted=counted)
 
@@ -284,7 +292,7 @@ def profiles_of(
 
     def profiled(instance: int, arguments: Sequence[str]) -> bytes:
         profile = folder / f"{instance}.pb.gz"
-        run([plain, f"{program.flag}={profile}", *arguments], folder)
+        run(program.command(plain, f"{program.flag}={profile}", *arguments), folder)
         return profile.read_bytes()
 
     with ThreadPoolExecutor(INSTANCES) as pool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
-from tests.gains.debian import UNPACKED
+from tests.gains.debian import UNPACKED, SourcePackage
 from tests.gains.go import INSTANCES, WORK, GoProgram, GoSource
 from tests.gains.programs import ROOT
 from tests.oracle.oracle import go_root
@@ -45,6 +48,10 @@ def _debian_programs() -> tuple[GoProgram, ...]:
     scripts, shared = UNPACKED / "usr" / "share" / "javascript", UNPACKED / "usr" / "share" / "nodejs"
     typescript, lua = shared / "typescript" / "lib", WORK / "glua"
     trained, measured = documents()
+    library, binaries = go_root() / "src", (go_root() / "bin", go_root() / "pkg")
+    others = [
+        folder for folder in sorted(library.iterdir()) if folder.is_dir() and folder.name not in _STORED
+    ]
     return (
         GoProgram(
             GoSource(
@@ -83,6 +90,21 @@ def _debian_programs() -> tuple[GoProgram, ...]:
             flag="-p",
         ),
         GoProgram(
+            RESTIC,
+            start=("sh", str(_RESTIC / "work.sh")),
+            training=(
+                ("backup", str(library / "cmd")),
+                ("check", str(library / "cmd"), str(library / "runtime")),
+                ("restore", *map(str, binaries)),
+            ),
+            timed=("restore", *map(str, others)),
+            apart=(
+                "It is profiled while it stores Go's commands, checks them, and restores binaries; all\n"
+                "three are measured with Go's library. It encrypts with random numbers, so its instructions\n"
+                "aren't counted."
+            ),
+        ),
+        GoProgram(
             replace(PAGES, name="markdown"),
             training=INSTANCES * (("render", "100", *trained),),
             counted=("render", "5", *measured[::6]),
@@ -97,6 +119,39 @@ PAGES = GoSource(
     WORK / "pages",
     ".",
     debian=("golang-github-yuin-goldmark-dev", "golang-github-alecthomas-chroma-v2-dev"),
+)
+
+
+_RESTIC = WORK / "restic"
+# What is stored while restic is profiled.
+_STORED = {"cmd", "runtime"}
+# Clouds whose clients are most of what Go would compile. Checks of a repository need S3's.
+_CLOUDS = ("azure", "b2", "gs", "swift")
+
+
+def _prepare_restic(sources: Path) -> None:
+    """Leave clouds out, and add a flag that profiles."""
+    for file in (sources / "cmd/restic/global.go", sources / "internal/backend/location/location.go"):
+        text = file.read_text()
+        for cloud in _CLOUDS:
+            for lines in (
+                rf'\t"github.com/restic/restic/internal/backend/{cloud}"\n',
+                rf'\t\{{"{cloud}", .*\n',
+                rf'\tcase "{cloud}":\n(?:\t\t.*\n|\n)+',
+            ):
+                text = re.sub(f"^{lines}", "", text, flags=re.MULTILINE)
+        file.write_text(text)
+    shutil.copy(_RESTIC / "cpuprofile.go", sources / "cmd/restic")
+
+
+RESTIC = GoSource(
+    "restic",
+    f"Debian's source package, without {len(_CLOUDS)} kinds of clouds",
+    ROOT,
+    "github.com/restic/restic/cmd/restic",
+    origin=SourcePackage(
+        "restic", "github.com/restic/restic", "azure|google-cloud|google-api|blazer|swift", _prepare_restic
+    ),
 )
 
 

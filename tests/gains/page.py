@@ -33,6 +33,7 @@ KINDS = MappingProxyType(
         "glua": "interpreter",
         "lua": "interpreter",
         "python": "interpreter",
+        "restic": "files",
         "json": "text",
         "logs": "text",
     }

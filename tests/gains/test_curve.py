@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pprof_merge.analysis.gain import MEASURED, Compiler
+from pprof_merge.analysis.gain import MEASURED, USUAL_PER_CENT, Compiler
 from pprof_proto.profile_pb2 import Profile
 
 from tests.gains import curve, page
@@ -87,3 +87,9 @@ def test_rows_of_other_programs_stay(tmp_path: Path) -> None:
 )
 def test_the_report_follows_the_table(compiler: Compiler, name: str) -> None:
     assert list(MEASURED[compiler]) == curve.lowest_by_samples(page.FILE.read_text(), name)
+
+
+def test_the_report_expects_of_go_what_the_table_has() -> None:
+    rows = [row for row in page.read(page.FILE.read_text()) if row.compiler.startswith("Go") and row.ratio]
+    saved = [round(100 - 100 / float(row.ratio.split()[0])) for row in rows]
+    assert (min(saved), max(saved)) == USUAL_PER_CENT
