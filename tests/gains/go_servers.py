@@ -20,7 +20,7 @@ from tests.gains.go_programs import PAGES, documents
 from tests.gains.page import Latency
 from tests.gains.programs import ROOT
 from tests.gains.servers import Answered, GoServer, Instance, said_by
-from tests.interop.listening import free_port, wait_until_listens
+from tests.interop.listening import free_port
 from tests.oracle.oracle import go_root
 
 _PAUSE = 0.05
@@ -128,36 +128,8 @@ def _by_wrk(url: str, paths: Sequence[str], script: Path, seconds: int) -> Answe
     return Answered(int(requests[1]), Latency(milliseconds(times["50"]), milliseconds(times["99"])))
 
 
-class _OfClient(GoServer):
-    """A server with load from the program `client` of ours, at an address that begins with `scheme`."""
-
-    client: str
-    scheme = ""
-
-    def __init__(self, requests: int) -> None:
-        self._requests = requests
-
-    def prepare(self, folder: Path) -> None:
-        """Prepare as `GoServer` documents."""
-        # Each instance's loads have the same draws in the same order.
-        self._loads = Counter[int]()
-        source = GoSource(
-            self.client, "", WORK / self.client, ".", debian=self.source.debian, before=(WORK / "gopath",)
-        )
-        self._client = source.build(folder / self.client).binary
-
-    def answered(self, port: int, load: Sequence[str]) -> Answered:
-        """Return as `GoServer` documents."""
-        self._loads[port] += 1
-        words = [f"{self.scheme}127.0.0.1:{port}", str(self._requests), "8", str(self._loads[port]), *load]
-        said = json.loads(said_by([str(self._client), *words]))
-        return Answered(said["requests"], Latency(said["p50"], said["p99"]))
-
-
-class Etcd(_OfClient):
+class Etcd(GoServer):
     """etcd alone, without waiting for its disk, by a client of ours."""
-
-    client = "etcdload"
 
     source = GoSource(
         "etcd",
@@ -179,7 +151,14 @@ class Etcd(_OfClient):
     )
 
     def __init__(self, requests: int = 8000) -> None:
-        super().__init__(requests)
+        self._requests = requests
+
+    def prepare(self, folder: Path) -> None:
+        """Prepare as `GoServer` documents."""
+        # Each instance's loads have the same draws in the same order.
+        self._loads = Counter[int]()
+        source = GoSource("etcdload", "", WORK / "etcdload", ".", debian=self.source.debian)
+        self._client = source.build(folder / "etcdload").binary
 
     def command(self, binary: Path, port: int) -> list[str]:
         """Return as `GoServer` documents."""
@@ -199,44 +178,12 @@ class Etcd(_OfClient):
         """Return as `GoServer` documents."""
         return {"url": f"http://127.0.0.1:{port}/debug/pprof"}
 
-
-class Nats(_OfClient):
-    """NATS with streams in memory, by a client of ours."""
-
-    client, scheme = "natsload", "nats://"
-
-    source = GoSource(
-        "nats",
-        "of Debian's golang-github-nats-io-nats-server-dev",
-        ROOT,
-        "github.com/nats-io/nats-server",
-        debian=("golang-github-nats-io-nats-server-dev",),
-    )
-    profiled = (("publish=1",), ("ask=3", "get=1"), ("store=3", "put=1", "last=2"))
-    measured = ("publish=3", "ask=6", "store=4", "last=2", "put=2", "get=3")
-    how = (
-        "One server with JetStream. One instance is profiled with messages to subscribers, 20 a request,\n"
-        "one with questions that another client answers, one with streams and keys; a mix of all is\n"
-        "measured, by a program of ours with NATS's client: 8 clients, and one that subscribes."
-    )
-
-    def __init__(self, requests: int = 16_000) -> None:
-        super().__init__(requests)
-        self._profiles = dict[int, int]()
-
-    def command(self, binary: Path, port: int) -> list[str]:
+    def answered(self, port: int, load: Sequence[str]) -> Answered:
         """Return as `GoServer` documents."""
-        self._profiles[port] = free_port()
-        own = ["--addr", "127.0.0.1", "--port", str(port), "--profile", str(self._profiles[port])]
-        return [str(binary), *own, "--jetstream", "--store_dir", "data"]
-
-    def target(self, port: int) -> dict[str, str]:
-        """Return as `GoServer` documents."""
-        return {"url": f"http://127.0.0.1:{self._profiles[port]}/debug/pprof"}
-
-    def wait(self, instance: Instance, log: Path) -> None:
-        """Wait as `GoServer` documents."""
-        wait_until_listens(instance.port, instance.process, log)
+        self._loads[port] += 1
+        words = [f"127.0.0.1:{port}", str(self._requests), "8", str(self._loads[port]), *load]
+        said = json.loads(said_by([str(self._client), *words]))
+        return Answered(said["requests"], Latency(said["p50"], said["p99"]))
 
 
 # Of the discoveries of targets, those that ask clouds are left out: they are most of what Go would compile.
@@ -338,7 +285,6 @@ class Prometheus(GoServer):
 
 SERVERS: Mapping[str, Callable[[], GoServer]] = {
     "etcd": Etcd,
-    "nats": Nats,
     "pages": Pages,
     "prometheus": Prometheus,
 }

@@ -24,7 +24,6 @@ _TABLE, _BUILDS = "All programs", "What a Go build costs, and how servers answer
 KINDS = MappingProxyType(
     {
         "etcd": "server",
-        "nats": "server",
         "pages": "server",
         "prometheus": "server",
         "postgresql": "database",
