@@ -126,7 +126,8 @@ def test_the_waiting_functions_are_found_with_their_delays(
             assert sample.labels["pid"] == process.pid
             bound = int(sample.labels["latency"])
             assert bound.bit_count() == 1
-            assert bound * sample.events <= sample.delay < 2 * bound * sample.events
+            # The kernel adds a wait to its count before it does to the delays: one may be read in between.
+            assert bound * (sample.events - 1) <= sample.delay < 2 * bound * (sample.events + 1)
             # What the thread waited in begins with the kernel's scheduler, not with the tracker's interrupt.
             assert not [name for name in sample.functions if "irq" in name and name.startswith("asm_sysvec")]
 
