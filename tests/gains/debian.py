@@ -55,8 +55,12 @@ class SourcePackage:
         return self.gopath / "src" / self.path
 
     def unpack(self) -> None:
-        """Get it and what it needs, once. Raises FileNotFoundError if apt knows no packages of Debian."""
+        """Get it and what it needs, once.
+
+        Raises FileNotFoundError if apt knows no packages of Debian, or without dpkg-dev.
+        """
         if not self.folder.exists():
+            needed("dpkg-source")
             with tempfile.TemporaryDirectory() as folder:
                 tree = sources_of(self.name, Path(folder))
                 asked = _BUILT_FROM.findall((tree / "debian" / "control").read_text())
