@@ -146,7 +146,7 @@ def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gai
     alike = _SAID_ALIKE if counted else ""
     how = (
         f"{builds.how} {program.apart}\n"
-        f"{profiles} profiles were taken, each of {INSTANCES} instances at once: {builds.taken}.\n"
+        f"{profiles} profiles were taken, each of {len(program.training)} runs: {builds.taken}.\n"
         f"{alike}CPU times are of the builds with all profiles, in {rounds} rounds.\n\n{stamp}"
     )
     return builds.gain(seconds, how, counted=counted)
@@ -288,12 +288,13 @@ def collected(server: Server, folder: Path) -> Profiled:
 def profiles_of(
     plain: Path, program: GoProgram, folder: Path, training: Sequence[Sequence[str]] = ()
 ) -> list[bytes]:
-    """Run instances at once, and return the profile that each of them writes into a folder."""
+    """Run instances, some at once, and return the profile that each of them writes into a folder."""
 
     def profiled(instance: int, arguments: Sequence[str]) -> bytes:
         profile = folder / f"{instance}.pb.gz"
         run(program.command(plain, f"{program.flag}={profile}", *arguments), folder)
         return profile.read_bytes()
 
+    every = training or program.training
     with ThreadPoolExecutor(INSTANCES) as pool:
-        return [*pool.map(profiled, range(INSTANCES), training or program.training)]
+        return [*pool.map(profiled, range(len(every)), every)]

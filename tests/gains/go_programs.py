@@ -48,7 +48,7 @@ def _debian_programs() -> tuple[GoProgram, ...]:
     scripts, shared = UNPACKED / "usr" / "share" / "javascript", UNPACKED / "usr" / "share" / "nodejs"
     typescript, lua = shared / "typescript" / "lib", WORK / "glua"
     trained, measured = documents()
-    library, binaries = go_root() / "src", (go_root() / "bin", go_root() / "pkg")
+    library = go_root() / "src"
     others = [
         folder for folder in sorted(library.iterdir()) if folder.is_dir() and folder.name not in _STORED
     ]
@@ -92,16 +92,20 @@ def _debian_programs() -> tuple[GoProgram, ...]:
         GoProgram(
             RESTIC,
             start=("sh", str(_RESTIC / "work.sh")),
-            training=(
-                ("backup", str(library / "cmd")),
-                ("check", str(library / "cmd"), str(library / "runtime")),
-                ("restore", *map(str, binaries)),
+            training=tuple(
+                (step, *map(str, folders))
+                for folders in (
+                    (library / "cmd",),
+                    (library / "runtime", go_root() / "bin"),
+                    (go_root() / "pkg",),
+                )
+                for step in ("backup", "check", "restore")
             ),
             timed=("restore", *map(str, others)),
             apart=(
-                "It is profiled while it stores Go's commands, checks them, and restores binaries; all\n"
-                "three are measured with Go's library. It encrypts with random numbers, so its instructions\n"
-                "aren't counted."
+                "It stores folders, checks what it stored, and restores it: while it is profiled, Go's\n"
+                "commands, runtime and binaries, and when it is measured, the rest of Go's library. It\n"
+                "encrypts with random numbers, so its instructions aren't counted."
             ),
         ),
         GoProgram(
