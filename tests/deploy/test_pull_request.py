@@ -123,7 +123,7 @@ def test_the_first_release_then_another_one(forge: Forge, tmp_path: Path) -> Non
         assert content(forge, BRANCH) == profile
         assert forge.git("diff", "--name-only", "main", BRANCH) == "default.pgo"
         assert [each["head"] for each in forge.requests] == [BRANCH]
-        expected = "| gain expected | enough. Go's compiler can use "
+        expected = "| gain expected | collect more. Go's compiler can use "
         for words in ("release 1 of", "| profiles | 1 |", "used", "nothing to compare it with", expected):
             assert words in forge.text(1)
 

@@ -10,6 +10,7 @@ import gzip
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import log
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Protocol
@@ -246,19 +247,21 @@ def lowest_by_samples(page: str, compiler: str) -> list[tuple[int, float]]:
     """Return the numbers of samples on docs/gains.md, with the lowest share of the programs of a compiler.
 
     A program's share is its median, or that with fewer samples if that is higher, since draws differ: from 0
-    to 1, which it is from all its samples on. The compiler is the beginning of its name, such as `Go`.
+    to 1, which it is from all its samples on. Between two numbers it rises with the logarithm. The compiler
+    is the beginning of its name, such as `Go`.
     """
     programs = [
         [(int(samples.replace(",", "")), _number(share)) for samples, share, *_ in rows]
         for rows in _by_program(page, SAMPLES, compiler)
     ]
     most = max(rows[-1][0] for rows in programs)
-    amounts = [amount for amount in _POINTS if min(rows[0][0] for rows in programs) <= amount < most]
+    # Some programs were measured with ten samples, and not all.
+    amounts = [amount for amount in _POINTS if max(rows[0][0] for rows in programs) <= amount < most]
 
     def share(rows: list[tuple[int, float]], amount: int) -> float:
-        if amount >= rows[-1][0]:
-            return 1.0
-        return min(1.0, max([0.0, *(each for samples, each in rows if samples <= amount)]))
+        samples, shares = np.array(rows).T
+        rising = np.maximum.accumulate(shares).clip(0, 1)
+        return round(float(np.interp(log(amount), np.log(samples), rising)), 2)
 
     return [*((amount, min(share(rows, amount) for rows in programs)) for amount in amounts), (most, 1.0)]
 

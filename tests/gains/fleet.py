@@ -45,9 +45,10 @@ _ABOUT = f"""`make gains ARGS="{NAME}"`: the share of its instructions that a pr
 profiles than its own of today; with fewer samples, [see below](#how-many-samples-are-enough). The
 last releases are esbuild 0.16.17 before 0.17.0, and goldmark 1.4.13 and chroma 2.3.0 before 1.5.4 and 2.5.0.
 Each figure is the median of {_COUNTS} counts, which differ by up to 1 % of all instructions. A profile that
-isn't trimmed has all stacks; the command fails if it makes other machine code than `format=go`. Each instance
-counts alike with `weight=instance`; without, it counts by its samples. markdown is a program of ours that
-renders pages of these docs with goldmark and chroma."""
+isn't trimmed has all stacks; the command fails if it makes other machine code than `format=go`, so what a
+program saves by the two differs by chance. Each instance counts alike with `weight=instance`; without, it
+counts by its samples. markdown is a program of ours that renders pages of these docs with goldmark and
+chroma."""
 OWN, WHOLE, EVEN = "its own", "the same, not trimmed", "its own, each instance alike"
 SHARED, _LAST = "one of all three", "of the last release"
 
