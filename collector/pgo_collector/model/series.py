@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from string import ascii_letters, digits
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -46,6 +47,8 @@ MOST_LABELS = 16
 _MOST_STORED = 1 << 10
 # Bytes of a label as text. It is a folder in the blob's path, and file systems take no longer names.
 _LONGEST_LABEL = 255
+# Characters that stand for themselves in percent-encoding: those that `quote` never encodes.
+_NEVER_ENCODED = f"{ascii_letters}{digits}_.-~".encode()
 # More isn't looked at, not even for blanks around it: all profiles of a request may have the same long label.
 _LONGEST_GIVEN = 4 * _LONGEST_LABEL
 # Bytes of a series' folders. A path may have 4,095 bytes. The rest is for the day, the blob's file name, and
@@ -200,17 +203,18 @@ def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
     for key, value in pairs:
         if len(key) + len(value) > _LONGEST_GIVEN:
             raise _unfit(key, value)
-        _add(labels, _plain(key), _plain(value))
+        _add(labels, key.strip(), value.strip())
     if len(labels) > most:
         raise LabelsInvalid(f"{len(labels)} labels; the limit is {most}")
     return tuple(sorted((key, value) for key, value in labels.items() if value))
 
 
 def _add(labels: dict[str, str], key: str, value: str) -> None:
-    """Add a label. Raises LabelsInvalid."""
-    # What is longer as it is isn't encoded, which takes long.
-    if not key or len(key) + len(value) >= _LONGEST_LABEL or len(_text((key, value))) > _LONGEST_LABEL:
+    """Add a label, whose parts have no blanks around them. Raises LabelsInvalid."""
+    both = f"{key}{value}"
+    if not key or _encoded_length(both) + len("=") > _LONGEST_LABEL:
         raise _unfit(key, value)
+    _check_characters(both)
     if labels.setdefault(key, value) != value:
         raise LabelsInvalid(f"the label {key!r} has two values: send one")
 
@@ -225,17 +229,23 @@ def _unfit(key: str, value: str) -> LabelsInvalid:
 def unquote_part(text: str) -> str:
     """Return a label's key or value from its percent-encoding. Raises LabelsInvalid."""
     try:
-        return _plain(unquote(text, errors="strict"))
+        part = unquote(text, errors="strict").strip()
     except UnicodeDecodeError:
         raise LabelsInvalid(f"the label part {text[:50]!r} isn't percent-encoded UTF-8") from None
+    _check_characters(part)
+    return part
 
 
-def _plain(text: str) -> str:
-    """Return a label's key or value without blanks around it. Raises LabelsInvalid."""
-    plain = text.strip()
-    if _CONTROL.search(plain):
-        raise LabelsInvalid(f"the label part {text[:50]!r} has a control character, which labels can't have")
-    return plain
+def _check_characters(text: str) -> None:
+    """Raise LabelsInvalid if a label's text has a control character."""
+    if _CONTROL.search(text):
+        raise LabelsInvalid(f"the label {text[:50]!r} has a control character, which labels can't have")
+
+
+def _encoded_length(text: str) -> int:
+    """Return the length of a text in percent-encoding, without encoding it, which takes far longer."""
+    content = text.encode()
+    return len(content) + 2 * len(content.translate(None, _NEVER_ENCODED))
 
 
 def _text(label: tuple[str, str]) -> str:

@@ -12,7 +12,7 @@ from pgo_collector.blobs.blobs import Blobs
 from pgo_collector.errors import InputsDamaged, LabelsInvalid
 from pgo_collector.http.answers import etag_matches, left_out_header
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.series import BlobName, Identity, Series, parse_labels, sent_labels
+from pgo_collector.model.series import BlobName, Identity, Series, labels_of_pairs, parse_labels, sent_labels
 from pgo_collector.store.folder import DataFolder, folder_storage
 
 from tests.faults.stacks import profile_of
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.any_store
 
 DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 IDENTITIES = st.builds(Identity, st.integers(-(1 << 63), (1 << 63) - 1), DIGESTS)
-PARTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+CHARACTERS = st.characters(exclude_categories=["Cs", "Cc"])
+PARTS = st.text(CHARACTERS, max_size=12)
 LABELS = st.dictionaries(PARTS.filter(str.strip), PARTS, max_size=3)
 SERVICES = st.from_regex(r"[a-z][a-z._-]{0,9}", fullmatch=True)
 
@@ -42,6 +43,17 @@ def test_a_blob_name_reads_back(service: str, given_labels: dict[str, str], iden
         name = BlobName(series.rolled_up(kept), identity)
         assert BlobName.parse(str(name)) == name
         assert all(len(part.encode()) <= 255 for part in str(name).split("/"))
+
+
+@given(st.text(CHARACTERS, min_size=1, max_size=90).filter(str.strip), st.text(CHARACTERS, max_size=200))
+def test_a_label_is_as_long_as_the_name_of_a_folder_may_be(key: str, value: str) -> None:
+    folder = f"{quote(key.strip(), safe='')}={quote(value.strip(), safe='')}"
+    try:
+        labels_of_pairs([(key, value)], 16)
+        is_taken = True
+    except LabelsInvalid:
+        is_taken = False
+    assert is_taken == (len(folder) <= 255)
 
 
 def test_a_roll_up_makes_a_series_of_its_own() -> None:
