@@ -25,10 +25,12 @@ def test_what_grows_is_found_and_nothing_else(tmp_path: Path) -> None:
         soak = Soak(collector, 1, Findings(), actions=[(1, leak), (1, submit)])
         soak.play(4)
         assert quantities(collector)["memory of the server"] > 10
+        planted = len([*(collector.data / "rows").glob("leak-*")])
     trends = {trend.name: trend for trend in soak.trends()}
     leaked = trends["files elsewhere"]
     # It leaves a file at every second request; where few are answered, files of rows add to that.
     assert leaked.per_thousand > 300, leaked
+    assert leaked.rise < planted + leaked.allowed, (leaked, planted)
     assert not leaked._replace(allowed=5).is_flat
     assert trends["processes"].is_flat
     assert not soak.findings.faults

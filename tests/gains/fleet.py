@@ -26,7 +26,7 @@ from tests.bench.report import Section
 from tests.gains.costs import at_once
 from tests.gains.curve import rows_by_samples, section_by_samples
 from tests.gains.debian import UNPACKED, needed
-from tests.gains.go import GoProgram, profiles_of
+from tests.gains.go import GoProgram, profiles_of, submit
 from tests.gains.page import INTRODUCTION
 from tests.oracle.oracle import GO, go_environment
 from tests.server import Server, bearer
@@ -134,7 +134,7 @@ def _profiled(program: GoProgram, folder: Path, server: Server) -> _Subject:
     progress(f"{NAME}: {name}: building and profiling")
     program.source.unpack()
     plain = program.source.build(folder / "none").binary
-    _submit(program, plain, folder, name, server)
+    submit(server, name, profiles_of(plain, program, folder))
     return _Subject(program, folder, _instructions(program, plain, folder))
 
 
@@ -151,7 +151,7 @@ def _last_release(subject: _Subject, modules: Sequence[str], server: Server) -> 
         shutil.copytree(json.loads(said.stdout)["Dir"], sources / path, copy_function=shutil.copyfile)
     program = replace(subject.program, source=replace(subject.program.source, before=(folder / "gopath",)))
     plain = program.source.build(folder / "none").binary
-    _submit(program, plain, folder, service, server)
+    submit(server, service, profiles_of(plain, program, folder))
     return _merged(server, service)
 
 
@@ -159,12 +159,6 @@ def _online() -> dict[str, str]:
     """Return an environment in which Go fetches modules, and keeps them in `.dev`."""
     every = {key: value for key, value in go_environment().items() if key not in {"GOPROXY", "GOENV"}}
     return every | {"GOMODCACHE": str(UNPACKED.parent / "modules")}
-
-
-def _submit(program: GoProgram, plain: Path, folder: Path, service: str, server: Server) -> None:
-    for instance, profile in enumerate(profiles_of(plain, program, folder)):
-        query = {"service": service, "labels": f"instance={instance}"}
-        server.submit(profile, query=query).raise_for_status()
 
 
 def saved_by(subject: Subject, profiles: Mapping[str, bytes]) -> dict[str, float]:

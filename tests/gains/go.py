@@ -6,7 +6,7 @@ import json
 import os
 import resource
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -270,9 +270,15 @@ def profile_go(
     """Profile instances at once, which do the program's training, or another."""
     with Server(folder / "collector") as server:
         server.query = {"service": program.source.name}
-        for instance, profile in enumerate(profiles_of(plain, program, folder, training)):
-            server.submit(profile, query={"labels": f"instance={instance}"}).raise_for_status()
+        submit(server, program.source.name, profiles_of(plain, program, folder, training))
         return collected(server, folder)
+
+
+def submit(server: Server, service: str, profiles: Iterable[bytes]) -> None:
+    """Submit the profile of each instance of a service."""
+    for instance, profile in enumerate(profiles):
+        query = {"service": service, "labels": f"instance={instance}"}
+        server.submit(profile, query=query).raise_for_status()
 
 
 def collected(server: Server, folder: Path) -> Profiled:

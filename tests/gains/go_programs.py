@@ -90,8 +90,8 @@ def _debian_programs() -> tuple[GoProgram, ...]:
             flag="-p",
         ),
         GoProgram(
-            RESTIC,
-            start=("sh", str(_RESTIC / "work.sh")),
+            _RESTIC,
+            start=("sh", str(_RESTIC_FILES / "work.sh")),
             training=tuple(
                 (step, *map(str, folders))
                 for folders in (
@@ -126,7 +126,7 @@ PAGES = GoSource(
 )
 
 
-_RESTIC = WORK / "restic"
+_RESTIC_FILES = WORK / "restic"
 # What is stored while restic is profiled.
 _STORED = {"cmd", "runtime"}
 # Clouds whose clients are most of what Go would compile. Checks of a repository need S3's.
@@ -145,10 +145,10 @@ def _prepare_restic(sources: Path) -> None:
             ):
                 text = re.sub(f"^{lines}", "", text, flags=re.MULTILINE)
         file.write_text(text)
-    shutil.copy(_RESTIC / "cpuprofile.go", sources / "cmd/restic")
+    shutil.copy(_RESTIC_FILES / "cpuprofile.go", sources / "cmd/restic")
 
 
-RESTIC = GoSource(
+_RESTIC = GoSource(
     "restic",
     f"Debian's source package, without {len(_CLOUDS)} kinds of clouds",
     ROOT,

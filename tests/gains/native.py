@@ -15,6 +15,7 @@ from tests.bench.measure import progress, run
 from tests.gains.builds import Builder
 from tests.gains.costs import at_once, in_turns, instructions
 from tests.gains.debian import needed
+from tests.gains.go import submit
 from tests.gains.page import INSTRUMENTED, NONE, OURS, WITH_PROGRAM, Gain
 from tests.gains.programs import Program
 from tests.server import Server
@@ -120,9 +121,7 @@ def profile(
         return converted.read_bytes()
 
     with Server(folder / "collector") as server:
-        for instance, content in enumerate(at_once(recorded, range(_INSTANCES))):
-            labels = {"labels": f"instance={instance}"}
-            server.submit(content, query=service | labels).raise_for_status()
+        submit(server, program.name, at_once(recorded, range(_INSTANCES)))
         merged.write_bytes(server.merge(query=service).raise_for_status().content)
         ours.write_bytes(server.merge(format_="llvm", query=service).raise_for_status().content)
     return merged, ours

@@ -55,7 +55,7 @@ class Requests(h11.Connection):
 
     @property
     def has_unfinished_head(self) -> bool:
-        """Whether a request's head has begun to arrive, and its end hasn't.
+        """Return whether part of a request's head has arrived, but not all of it.
 
         A head that has arrived whole is parsed at once, unless the turn of the loop is over: then it waits.
         """
@@ -188,7 +188,7 @@ class _Lines(ReceiveBuffer):
 
     @property
     def has_blank_line(self) -> bool:
-        """Whether the blank line that ends a head has arrived."""
+        """Return whether there is a blank line, with which a head ends."""
         return _BLANK_LINE.search(self._data, self._multiple_lines_search) is not None
 
     def maybe_extract_lines(self) -> list[bytearray] | None:

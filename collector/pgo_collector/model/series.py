@@ -203,18 +203,20 @@ def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
     for key, value in pairs:
         if len(key) + len(value) > _LONGEST_GIVEN:
             raise _unfit(key, value)
-        _add(labels, key.strip(), value.strip())
+        label = key.strip(), value.strip()
+        _check_characters("=".join(label))
+        _add(labels, *label)
     if len(labels) > most:
         raise LabelsInvalid(f"{len(labels)} labels; the limit is {most}")
     return tuple(sorted((key, value) for key, value in labels.items() if value))
 
 
 def _add(labels: dict[str, str], key: str, value: str) -> None:
-    """Add a label, whose parts have no blanks around them. Raises LabelsInvalid."""
-    both = f"{key}{value}"
-    if not key or _encoded_length(both) + len("=") > _LONGEST_LABEL:
+    """Add a label. Raises LabelsInvalid."""
+    # What is too long as it is isn't looked at further.
+    longest = _LONGEST_LABEL - len("=")
+    if not key or len(key) + len(value) > longest or _encoded_length(key + value) > longest:
         raise _unfit(key, value)
-    _check_characters(both)
     if labels.setdefault(key, value) != value:
         raise LabelsInvalid(f"the label {key!r} has two values: send one")
 
@@ -237,9 +239,9 @@ def unquote_part(text: str) -> str:
 
 
 def _check_characters(text: str) -> None:
-    """Raise LabelsInvalid if a label's text has a control character."""
+    """Raise LabelsInvalid if the text of a label, or of a part of it, has a control character."""
     if _CONTROL.search(text):
-        raise LabelsInvalid(f"the label {text[:50]!r} has a control character, which labels can't have")
+        raise LabelsInvalid(f"{text[:50]!r} has a control character, which labels can't have")
 
 
 def _encoded_length(text: str) -> int:

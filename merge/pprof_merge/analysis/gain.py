@@ -80,7 +80,7 @@ _OLD_RUST = "rustc, which finds no function with a dot in its name (build with -
 # With less than this share of the time below it, a call doesn't stand out. In the Go programs of
 # docs/gains.md none does, and they took so many per cent less CPU time; nor in NATS, which has 0.26 and took
 # as much. In that of the tutorial for Go, a call with 0.81 does, and it took half.
-STANDS_OUT = 0.3
+_STANDS_OUT = 0.3
 USUAL_PER_CENT = (0, 5)
 # Packages of the runtime, whose functions Go's compiler calls by itself and never inlines across.
 _RUNTIME = (b"runtime.", b"internal/runtime/", b"internal/bytealg.", b"syscall.")
@@ -324,7 +324,7 @@ def _outlook(
     share = share_of_samples(points, samples)
     takes = f"{name} can use {samples:,} of {of:,} sample{'s' if of != 1 else ''}"
     usual = ""
-    if hottest is not None and hottest.share < STANDS_OUT:
+    if hottest is not None and hottest.share < _STANDS_OUT:
         least, most = USUAL_PER_CENT
         usual = (
             f"; expect {least} to {most}% less CPU time: no call stands out, and the hottest that isn't"

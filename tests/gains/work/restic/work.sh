@@ -23,7 +23,7 @@ export RESTIC_PASSWORD=restic
 
 step() { # a command of restic, after which all is done if it is the last one
     if [ "$1" = "$last" ]; then
-        "$restic" $profile --quiet --no-cache --repo "$scratch/repository" "$@"
+        "$restic" ${profile:+"$profile"} --quiet --no-cache --repo "$scratch/repository" "$@"
         exit
     fi
     "$restic" --quiet --no-cache --repo "$scratch/repository" "$@"
