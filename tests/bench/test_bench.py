@@ -50,7 +50,7 @@ WRITTEN = {
     "warm": Written(("Warm",)),
     "submit": Written(("One submit",)),
     "memory": Written(("Memory",)),
-    "start": Written(("Starts",), {"`/readyz`": 2}),
+    "start": Written(("Starts",), {"`/readyz`": 1}),
     "http_submit": Written(("Submits over HTTP",)),
     "push": Written(("Push",)),
     "first": Written(("First merges over HTTP",), {"at once |": 4, "read ahead |": 4}),

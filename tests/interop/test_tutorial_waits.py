@@ -51,11 +51,11 @@ def paste(tmp_path: Path) -> Iterator[Callable[[str], str]]:
 
 
 def test_the_lock_is_found_as_the_page_says(paste: Callable[[str], str]) -> None:
-    """Takes some 20 s: the database works for 12 s, as on the page."""
+    """Takes some 20 s: the page tracks for 5 s, and the tracker is compiled before."""
     _, preparing, tracking, reading, waking, counting, _ = BLOCKS
     paste(preparing)
     counts = [int(number) for number in re.findall(r"(\d+) (?:seen|reported|below|dropped)", paste(tracking))]
-    assert counts[0] == sum(counts[1:])
+    assert counts[0] == sum(counts[1:]) > 20
     rows = re.findall(r"([\d.]+)(m?)s +[\d.]+%  (\w+)$", paste(reading), re.MULTILINE)
     seconds = {name: float(number) / (1000 if milli else 1) for number, milli, name in rows}
     assert {

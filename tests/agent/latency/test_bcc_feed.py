@@ -188,15 +188,15 @@ def test_a_wait_in_libc_has_the_functions_that_called_it(
         nap: dict[str, Any] = {"pid": process.pid, "comm": "nap", "kernel": [], "user": [found.address]}
         tracking.happens(end(7 * MS, **nap, **copied(found), copy=1 << 63), end(7 * MS, **nap, copy=1 << 63))
         tracking.happens(
-            end(7 * MS, **nap, copy=1 << 63), end(7 * MS, **nap), end(7 * MS, **nap | {"user": []})
+            end(7 * MS, **nap, copy=1 << 63), end(8 * MS, **nap), end(8 * MS, **nap | {"user": []})
         )
         assert tracking.heard.counted("reported", "cut_short") == (5, 1)
         tracking.session.stop()
         monkeypatch.setenv("PATH", PATH)  # with LLVM's own tools
         profile = tracking.heard.profile()
-        (named,) = {
-            tuple(of) for of in StackNamer().names_of_raw([one.stack for one, _ in tracking.heard.events[:3]])
-        }
+        # How many of the five are shown depends on how quick the machine is.
+        with_copy = [one.stack for one, _ in tracking.heard.events if one.delay == 7 * MS]
+        (named,) = {tuple(of) for of in StackNamer().names_of_raw(with_copy)}
     naps = [one for one in samples_of(profile) if "main" in one.functions]
     assert sum(one.events for one in naps) == 3
     for functions in (named, *(one.functions for one in naps)):
