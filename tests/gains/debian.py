@@ -35,14 +35,15 @@ _PACKAGES = {
 class SourcePackage:
     """A source package of a Go program, which belongs to `path` in GOPATH.
 
-    It is unpacked with the Go sources that it is built from, but for those whose names match `unneeded`.
-    `prepare` then gets the folder of its sources, and makes of them what is built.
+    It is unpacked with the Go sources that it is built from, but for those whose names match `unneeded`, and
+    with those in `besides`, which would come with them. `prepare` then gets the folder of its sources, and makes of them what is built.
     """
 
     name: str
     path: str
     unneeded: str
     prepare: Callable[[Path], object]
+    besides: tuple[str, ...] = ()
 
     @property
     def gopath(self) -> Path:
@@ -64,7 +65,8 @@ class SourcePackage:
             with tempfile.TemporaryDirectory() as folder:
                 tree = sources_of(self.name, Path(folder))
                 asked = _BUILT_FROM.findall((tree / "debian" / "control").read_text())
-                unpack_go(package for package in {*asked} if not re.search(self.unneeded, package))
+                wanted = {package for package in asked if not re.search(self.unneeded, package)}
+                unpack_go({*wanted, *self.besides})
                 self.prepare(tree)
                 self.folder.parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(tree, self.folder)

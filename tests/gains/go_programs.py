@@ -154,7 +154,11 @@ _RESTIC = GoSource(
     ROOT,
     "github.com/restic/restic/cmd/restic",
     origin=SourcePackage(
-        "restic", "github.com/restic/restic", "azure|google-cloud|google-api|blazer|swift", _prepare_restic
+        "restic",
+        "github.com/restic/restic",
+        "azure|google-cloud|google-api|blazer|swift",
+        _prepare_restic,
+        besides=("golang-golang-x-sync-dev",),
     ),
 )
 
