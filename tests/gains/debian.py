@@ -36,7 +36,8 @@ class SourcePackage:
     """A source package of a Go program, which belongs to `path` in GOPATH.
 
     It is unpacked with the Go sources that it is built from, but for those whose names match `unneeded`, and
-    with those in `besides`, which would come with them. `prepare` then gets the folder of its sources, and makes of them what is built.
+    with those in `besides`, which would come with them. `prepare` then gets the folder of its sources, and
+    makes of them what is built.
     """
 
     name: str
