@@ -8,11 +8,9 @@ from pathlib import Path
 from statistics import median_low
 from typing import NamedTuple
 
-from pprof_merge import decode
-
 from tests.bench import machine
 from tests.bench.measure import progress, run
-from tests.gains.builds import Builder
+from tests.gains.builds import Builder, samples_of
 from tests.gains.costs import at_once, in_turns, instructions
 from tests.gains.debian import needed
 from tests.gains.go import submit
@@ -81,7 +79,7 @@ def _taken(plain: Path, program: Program, builder: Builder, folder: Path, hertz:
     progress(f"{title}: profiling {_INSTANCES} runs")
     folder.mkdir()
     merged, ours = profile(plain, program, builder, folder, hertz=hertz)
-    samples = int(decode(merged.read_bytes()).samples.values[:, 0].sum())
+    samples = samples_of(merged)
     progress(f"{title}: {samples:,} samples")
     return _Taken(samples, ours, with_program(merged, plain, builder))
 

@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from pprof_merge import decode
-
 from tests.bench import machine
 from tests.bench.measure import progress
 from tests.cpu_meter import CpuMeter, children_of
-from tests.gains.builds import Toolchain, shared_flags
+from tests.gains.builds import Toolchain, samples_of, shared_flags
 from tests.gains.costs import at_once, compared, counted, stripped
 from tests.gains.debian import needed, sources_of
 from tests.gains.page import INSTRUMENTED, LAID_OUT, NONE, WITH_PROGRAM, Gain
@@ -69,7 +67,7 @@ def postgres_gains(toolchain: Toolchain, folder: Path, rounds: int, command: str
         unmoved = {build: server for build, server in builds.items() if build != LAID_OUT}
         instructions = {load: _instructions(load, unmoved, work) for load in _LOADS}
         seconds = _seconds(builds, rounds)
-        samples = int(decode((work / "merged.pb.gz").read_bytes()).samples.values[:, 0].sum())
+        samples = samples_of(work / "merged.pb.gz")
     finally:
         shutil.rmtree(work)
     how = (
