@@ -39,16 +39,13 @@ def test_tests_that_fail_for_want_of_one_fixture_are_one_failure(tmp_path: Path)
     ]
     assert why_no_second_try(report_of(tmp_path, *wanting)) == ""
     others = [failing(f"n{number}") for number in range(MOST_SECOND_TRIES)]
-    assert f"{MOST_SECOND_TRIES + 1} failures" in why_no_second_try(report_of(tmp_path, *wanting, *others))
+    assert "3 failures" in why_no_second_try(report_of(tmp_path, *wanting, *others))
 
 
 @pytest.mark.parametrize(
     ("cases", "reason"),
     [
-        (
-            [failing(f"n{number}") for number in range(MOST_SECOND_TRIES + 1)],
-            f"{MOST_SECOND_TRIES + 1} failures",
-        ),
+        ([failing(f"n{number}") for number in range(MOST_SECOND_TRIES + 1)], "3 failures"),
         ([NO_IMPORT], "can't be imported"),
         ([PASSED], "no test failed"),
     ],
