@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Protocol
 
 from elftools.elf.elffile import ELFFile
-from pprof_merge import Limits, decode
 
 from tests.gains.programs import Program
 
@@ -146,11 +145,6 @@ def flow_flags(toolchain: Toolchain, of_program: tuple[str, ...] = ()) -> tuple[
     """
     used = _FLOW if toolchain.version >= 14 else _FLOW[1:]
     return tuple(word for flag in (*used, *of_program) for word in ("-mllvm", flag))
-
-
-def samples_of(merged: Path) -> int:
-    """Return how many samples a merge has, which may be larger than a profile that is submitted."""
-    return int(decode(merged.read_bytes(), Limits.none()).samples.values[:, 0].sum())
 
 
 def shared_flags(programs: Mapping[str, Path]) -> str:

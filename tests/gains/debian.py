@@ -66,7 +66,7 @@ class SourcePackage:
             with tempfile.TemporaryDirectory() as folder:
                 tree = sources_of(self.name, Path(folder))
                 asked = _BUILT_FROM.findall((tree / "debian" / "control").read_text())
-                wanted = {package for package in asked if not re.search(self.unneeded, package)}
+                wanted = [package for package in asked if not re.search(self.unneeded, package)]
                 unpack_go({*wanted, *self.besides})
                 self.prepare(tree)
                 self.folder.parent.mkdir(parents=True, exist_ok=True)

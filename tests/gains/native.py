@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 from tests.bench import machine
 from tests.bench.measure import progress, run
-from tests.gains.builds import Builder, samples_of
+from tests.gains.builds import Builder
 from tests.gains.costs import at_once, in_turns, instructions
 from tests.gains.debian import needed
 from tests.gains.go import submit
 from tests.gains.page import INSTRUMENTED, NONE, OURS, WITH_PROGRAM, Gain
 from tests.gains.programs import Program
+from tests.interop.curl import total
 from tests.server import Server
 
 _INSTANCES = 3
@@ -79,7 +80,7 @@ def _taken(plain: Path, program: Program, builder: Builder, folder: Path, hertz:
     progress(f"{title}: profiling {_INSTANCES} runs")
     folder.mkdir()
     merged, ours = profile(plain, program, builder, folder, hertz=hertz)
-    samples = samples_of(merged)
+    samples = total(merged.read_bytes())[0]
     progress(f"{title}: {samples:,} samples")
     return _Taken(samples, ours, with_program(merged, plain, builder))
 

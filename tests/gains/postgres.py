@@ -15,10 +15,11 @@ from pathlib import Path
 from tests.bench import machine
 from tests.bench.measure import progress
 from tests.cpu_meter import CpuMeter, children_of
-from tests.gains.builds import Toolchain, samples_of, shared_flags
+from tests.gains.builds import Toolchain, shared_flags
 from tests.gains.costs import at_once, compared, counted, stripped
 from tests.gains.debian import needed, sources_of
 from tests.gains.page import INSTRUMENTED, LAID_OUT, NONE, WITH_PROGRAM, Gain
+from tests.interop.curl import total
 from tests.interop.postgres_cluster import AS_POSTGRES, Cluster, only_postgres, running_postgres
 from tests.interop.tutorial import Clone, commands
 from tests.server import Server
@@ -67,7 +68,7 @@ def postgres_gains(toolchain: Toolchain, folder: Path, rounds: int, command: str
         unmoved = {build: server for build, server in builds.items() if build != LAID_OUT}
         instructions = {load: _instructions(load, unmoved, work) for load in _LOADS}
         seconds = _seconds(builds, rounds)
-        samples = samples_of(work / "merged.pb.gz")
+        samples = total((work / "merged.pb.gz").read_bytes())[0]
     finally:
         shutil.rmtree(work)
     how = (

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 from tests.bench import machine, report
 from tests.bench.measure import progress, run
-from tests.gains.builds import Toolchain, samples_of, shared_flags
+from tests.gains.builds import Toolchain, shared_flags
 from tests.gains.costs import COUNTING, at_once, compared, counts_in, stripped
 from tests.gains.debian import UNPACKED, needed, sources_of
 from tests.gains.page import INSTRUMENTED, NONE, WITH_PROGRAM, Gain
+from tests.interop.curl import total
 from tests.interop.tutorial import Clone, commands
 from tests.server import Server
 
@@ -82,7 +83,7 @@ def python_gain(folder: Path, rounds: int) -> Gain:
     # The first round compiles modules of Python, which isn't counted below.
     seconds = _seconds(builds, rounds, folder)
     counts = _instructions(builds, folder)
-    samples = samples_of(WORK / "merged.pb.gz")
+    samples = total((WORK / "merged.pb.gz").read_bytes())[0]
     how = (
         f"Debian's source package python3.11, built by [these commands]({PAGE}), without LTO. The\n"
         f"profile has {samples:,} samples of a service of FastAPI under two loads, and of a job that reads\n"

@@ -16,13 +16,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-_SHIFTED: list[bytes] = []
-
-
-def _shift(number: int) -> None:
-    """Fill `number` places of each size of small objects."""
-    _SHIFTED.extend(bytes(size) for size in range(16, 512, 16) for _ in range(number))
-
 
 def main() -> int:
     """Run each benchmark, and return whether one failed."""
@@ -36,7 +29,8 @@ def main() -> int:
         number, script, *arguments = benchmark.split()
         process = os.fork()
         if process == 0:
-            _shift(int(number))
+            # So many places of each size of small objects are taken.
+            _taken = [bytes(size) for size in range(16, 512, 16) for _ in range(int(number))]
             sys.argv, sys.path[0] = [script, *arguments], str(Path(script).parent)
             runpy.run_path(script, run_name="__main__")
             return 0
